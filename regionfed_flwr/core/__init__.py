@@ -1,0 +1,1 @@
+"""The mathematics of regional personalization: pure functions on tensors, without Flower."""

@@ -1,0 +1,64 @@
+"""The personalization weight alpha_r from conflict (paper Eq. 6; centring: Table 16)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+_RUNNING_DECAY = 0.9
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The centring threshold mu of the sigmoid and what it remembers.
+
+    Attributes
+    ----------
+    mode : str
+        ``shared-median``: the median of d_r over regions in the first round in which all are present, then frozen;
+        ``per-region``: each region's own first d_r (the paper's text to the letter: every region starts at the
+        midpoint and only change since then matters); ``running``: a moving average (decay 0.9) of the median;
+        ``zero``.
+    shared : float or None
+        The shared threshold, None until it is calibrated.
+    own : mapping of int to float
+        Thresholds by region.
+    """
+
+    mode: str
+    shared: float | None = None
+    own: Mapping[int, float] = field(default_factory=dict)
+
+    def observe(self, distances: Mapping[int, float], num_regions: int) -> Centre:
+        """Return the centre after a round in which the given regions had these distances d_r."""
+        if not distances or self.mode == "zero":
+            return self
+        if self.mode == "per-region":
+            return replace(self, own={**distances, **self.own})
+        median = statistics.median(distances.values())
+        if self.mode == "running":
+            old = median if self.shared is None else self.shared
+            return replace(self, shared=_RUNNING_DECAY * old + (1 - _RUNNING_DECAY) * median)
+        if self.shared is None and len(distances) == num_regions:
+            return replace(self, shared=median)
+        return self
+
+    def of(self, region: int, distances: Mapping[int, float]) -> float:
+        """Return mu of a region; before calibration the median of the distances at hand stands in."""
+        if self.mode == "zero":
+            return 0.0
+        if self.mode == "per-region":
+            return self.own[region]
+        return statistics.median(distances.values()) if self.shared is None else self.shared
+
+
+def personalization_weight(distance: float, centre: float, alpha_min: float, tau: float) -> float:
+    """Return alpha = alpha_min + (1 - alpha_min) * sigmoid((distance - centre) / tau), Eq. 6.
+
+    It lies in [alpha_min, 1], grows with the distance, and is the midpoint at ``distance == centre``.
+    """
+    x = (distance - centre) / tau
+    sigmoid = 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+    return alpha_min + (1 - alpha_min) * sigmoid
