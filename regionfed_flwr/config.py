@@ -41,7 +41,9 @@ class RunConfig:
     seed: int = _key(0, "seed of every draw", group="run", low=0, high=2**31 - 1)
     method: str = _key("regionfed", "training method", group="run", choices=("regionfed", "fedavg"))
     num_server_rounds: int = _key(6, "communication rounds T", group="run", low=1)
-    evaluate_every: int = _key(1, "evaluate on the users' test parts every k rounds (and at the start and end); 0: never", group="run", low=0)
+    evaluate_every: int = _key(
+        1, "evaluate on the users' test parts every k rounds (and at the start and end); 0: never", group="run", low=0
+    )
     output_dir: str = _key("", "folder for the artifacts; empty: runs/<time>-<name>", group="run")
     run_name: str = _key("run", "name in the folder of the artifacts", group="run")
     node_timeout: float = _key(600.0, "seconds to wait for the nodes' replies in one exchange", group="run", above=0)
@@ -55,7 +57,9 @@ class RunConfig:
         group="federation",
         choices=("semantic", "geographic", "random", "adversarial"),
     )
-    fraction: float = _key(1.0, "fraction of each region's users trained in a round", group="federation", above=0, high=1)
+    fraction: float = _key(
+        1.0, "fraction of each region's users trained in a round", group="federation", above=0, high=1
+    )
     region_weight: str = _key(
         "uniform",
         "weight of a region in the global update: 1/M, or its share of the examples",
@@ -67,7 +71,9 @@ class RunConfig:
     # Local training
     local_epochs: int = _key(4, "passes over a user's data per round E", group="local training", low=1)
     batch_size: int = _key(32, "rows per optimizer step", group="local training", low=1)
-    optimizer: str = _key("adamw", "local optimizer, created anew each round", group="local training", choices=("adamw", "sgd"))
+    optimizer: str = _key(
+        "adamw", "local optimizer, created anew each round", group="local training", choices=("adamw", "sgd")
+    )
     learning_rate: float = _key(3e-3, "local learning rate", group="local training", above=0)
     momentum: float = _key(0.0, "momentum of sgd", group="local training", low=0, high=0.999)
     weight_decay: float = _key(0.0, "decoupled weight decay of adamw, L2 of sgd", group="local training", low=0)
@@ -80,9 +86,13 @@ class RunConfig:
         group="data",
     )
     samples_per_user: int = _key(100, "samples of each user, all parts together", group="data", low=1)
-    validation_fraction: float = _key(0.15, "share of a user's samples kept for validation", group="data", low=0, high=0.9)
+    validation_fraction: float = _key(
+        0.15, "share of a user's samples kept for validation", group="data", low=0, high=0.9
+    )
     test_fraction: float = _key(0.25, "share of a user's samples kept for testing", group="data", low=0, high=0.9)
-    dirichlet_alpha: float = _key(0.3, "concentration of users' intents or classes (lower: more skewed)", group="data", above=0)
+    dirichlet_alpha: float = _key(
+        0.3, "concentration of users' intents or classes (lower: more skewed)", group="data", above=0
+    )
     category_bias: float = _key(0.7, "share of a region's queries in its own categories", group="data", low=0, high=1)
     regional_semantics: float = _key(
         0.3, "share of queries whose meaning or spelling depends on the region", group="data", low=0, high=1
@@ -91,9 +101,7 @@ class RunConfig:
     tag_scheme: str = _key("io", "entity tags", group="data", choices=("io", "bio"))
 
     # Model
-    model: str = _key(
-        "t5-tiny", "t5-tiny, encoder-tiny, cnn, or a T5 by hub name or local folder", group="model"
-    )
+    model: str = _key("t5-tiny", "t5-tiny, encoder-tiny, cnn, or a T5 by hub name or local folder", group="model")
     intent_weight: float = _key(1.0, "loss weight of the intent task", group="model", low=0)
     spell_weight: float = _key(1.0, "loss weight of the spelling task", group="model", low=0)
     entity_weight: float = _key(1.0, "loss weight of the entity task", group="model", low=0)
@@ -143,7 +151,7 @@ def hyphens(name: str) -> str:
 def keys() -> tuple[KeyInfo, ...]:
     """Return all keys in the order of their declaration."""
     return tuple(
-        KeyInfo(hyphens(f.name), type(f.default), _default(f), _allowed(f), f.metadata["help"], f.metadata["group"])
+        KeyInfo(hyphens(f.name), type(_default(f)), _default(f), _allowed(f), f.metadata["help"], f.metadata["group"])
         for f in dataclasses.fields(RunConfig)
     )
 
@@ -199,8 +207,8 @@ def _check_together(config: RunConfig) -> None:
 
 
 def _default(field: dataclasses.Field[Any]) -> Value:
-    default: Value = field.default
-    return default
+    assert isinstance(field.default, bool | int | float | str)  # every field is declared by _key
+    return field.default
 
 
 def _allowed(field: dataclasses.Field[Any]) -> str:

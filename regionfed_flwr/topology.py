@@ -6,6 +6,7 @@ federation runs on one node, on two, or with a node for each user.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,9 +73,7 @@ class Topology:
         return tuple(sorted(chosen))
 
 
-def build_topology(
-    region_names: Sequence[str], region_of: Sequence[int], placements: Sequence[Placement]
-) -> Topology:
+def build_topology(region_names: Sequence[str], region_of: Sequence[int], placements: Sequence[Placement]) -> Topology:
     """Lay all users on the nodes.
 
     Parameters
@@ -98,7 +97,7 @@ def build_topology(
                 "least one."
             )
     nodes = sorted(placements, key=lambda p: (p.partition, p.node_id))
-    for left, right in zip(nodes, nodes[1:], strict=False):
+    for left, right in itertools.pairwise(nodes):
         if left.partition == right.partition:
             raise RegionFedError(
                 f"Two nodes ({left.node_id} and {right.node_id}) both say partition-id = {left.partition}; each node "

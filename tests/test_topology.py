@@ -29,7 +29,7 @@ def test_nodes_of_a_region_host_only_its_users():
 
 
 def test_refusals_are_sentences():
-    with pytest.raises(RegionFedError, match="Region 'b' .* has no users"):
+    with pytest.raises(RegionFedError, match=r"Region 'b' .* has no users"):
         build_topology(["a", "b"], [0, 0], nodes(1))
     with pytest.raises(RegionFedError, match="both say partition-id = 0"):
         build_topology(["a"], [0], [Placement(1, 0), Placement(2, 0)])

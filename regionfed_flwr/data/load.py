@@ -34,19 +34,4 @@ def load_federation(config: RunConfig) -> Federation[Any]:
         )
     from regionfed_flwr.data.esci import EsciFederation, EsciSpec
 
-    return EsciFederation(
-        EsciSpec(
-            seed=config.seed,
-            regions=config.regions,
-            users_per_region=config.users_per_region,
-            samples_per_user=config.samples_per_user,
-            validation_fraction=config.validation_fraction,
-            test_fraction=config.test_fraction,
-            dirichlet_alpha=config.dirichlet_alpha,
-            category_bias=config.category_bias,
-            regional_semantics=config.regional_semantics,
-            typo_rate=config.typo_rate,
-            tag_scheme=config.tag_scheme,
-            region_scheme=config.region_scheme,
-        )
-    )
+    return EsciFederation(EsciSpec.from_config(config))

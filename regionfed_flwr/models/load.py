@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from regionfed_flwr.config import RunConfig
 from regionfed_flwr.errors import RegionFedError
@@ -48,11 +47,10 @@ def load_learner(config: RunConfig) -> Learner:
             device=device,
             max_length=config.max_source_length,
         )
-    from regionfed_flwr.models.t5 import T5Learner
+    from regionfed_flwr.models.t5 import T5Learner, load_backbone
 
     return T5Learner(
-        config.model,
-        INTENTS,
+        load_backbone(config.model),
         tags,
         intent_weight=config.intent_weight,
         spell_weight=config.spell_weight,
@@ -61,8 +59,3 @@ def load_learner(config: RunConfig) -> Learner:
         max_target_length=config.max_target_length,
         device=device,
     )
-
-
-def initial_vector(config: RunConfig) -> Tensor:
-    """Return the parameters that a run starts from, shape ``(d,)``, float32 on the CPU."""
-    return load_learner(config).flat.read()

@@ -1,0 +1,1 @@
+"""Training methods: one file each, server half and client half side by side."""

@@ -94,7 +94,9 @@ class RegionalStrategy(Strategy):
         self._note_rejections(server_round, collected.rejections)
         if not collected.num_examples:
             reason = collected.rejections[0].reason if collected.rejections else "no node was asked"
-            raise RegionFedError(f"Round {server_round} brought no usable reply from any node; the first said: {reason}")
+            raise RegionFedError(
+                f"Round {server_round} brought no usable reply from any node; the first said: {reason}"
+            )
         self._collected = collected
         self.step(server_round, collected)
         metrics = MetricRecord({"num-examples": collected.weight(collected.num_examples)})
@@ -126,8 +128,10 @@ class RegionalStrategy(Strategy):
         if rejections and not counts["shared"]:
             raise RegionFedError(f"No node could evaluate round {server_round}; the first said: {rejections[0].reason}")
         self._evaluation = {name: self._scores(by_user) for name, by_user in counts.items() if by_user}
-        flat = {f"{n}/{k}": v for n, s in self._evaluation.items() for k, v in s.items() if isinstance(v, float)}
-        return MetricRecord(flat)
+        record = MetricRecord()
+        for name, scored in self._evaluation.items():
+            record.update({f"{name}/{key}": value for key, value in scored.items() if key != "per_region"})
+        return record
 
     def summary(self) -> None:
         """Log what runs where."""
@@ -240,23 +244,23 @@ class RegionalStrategy(Strategy):
         return result
 
     def _record(self, server_round: int, seconds: float, rejections: Sequence[Rejection]) -> RoundRecord:
-        names, replies = self.topology.region_names, self._collected
-        regions: dict[str, dict[str, float]] = {}
-        for region, numbers in self.region_log().items() if replies else ():
-            users = [u for u in self.topology.users_of_region(region) if u in replies.num_examples]
-            numbers = numbers | {"num_examples": replies.weight(users)}
-            if losses := [replies.metrics[u]["train-loss"] for u in users if "train-loss" in replies.metrics[u]]:
-                numbers["train_loss"] = sum(losses) / len(losses)
-            regions[names[region]] = numbers
-        losses = [m["train-loss"] for m in replies.metrics.values() if "train-loss" in m] if replies else []
+        replies = self._collected or Collected({}, {}, {}, (), 0)
+        regions = {}
+        for region, numbers in self.region_log().items() if self._collected else ():
+            users = self.topology.users_of_region(region)
+            regions[self.topology.region_names[region]] = {
+                **numbers,
+                "num_examples": replies.weight(users),
+                **({"train_loss": loss} if (loss := replies.mean_metric("train-loss", users)) is not None else {}),
+            }
         return RoundRecord(
             round=server_round,
             seconds=seconds,
             bytes_down=self._bytes_down,
-            bytes_up=replies.bytes_up if replies else 0,
-            users=len(replies.num_examples) if replies else 0,
+            bytes_up=replies.bytes_up,
+            users=len(replies.num_examples),
             rejected=sum(len(r.users) for r in rejections),
-            train_loss=sum(losses) / len(losses) if losses else None,
+            train_loss=replies.mean_metric("train-loss", replies.num_examples),
             regions=regions,
             evaluation=self._evaluation,
         )

@@ -118,7 +118,7 @@ def train_locally(task: UserTask, start: Tensor, hook: GradientHook | None = Non
     total, steps = torch.zeros((), device=flat.vector.device), 0
     for _ in range(config.local_epochs):
         order = torch.randperm(count, generator=task.generator)
-        for batch in order.split(config.batch_size):
+        for batch in torch.split(order, config.batch_size):
             loss = learner.loss({name: values[batch] for name, values in rows.items()})
             flat.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

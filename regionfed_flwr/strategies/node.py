@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from torch import Tensor
 
 from regionfed_flwr.core.fixed_point import FixedPointError, FixedPointSum
 from regionfed_flwr.core.seeding import torch_generator
 from regionfed_flwr.strategies.local import Update, UserTask
 from regionfed_flwr.strategies.registry import METHODS
-from regionfed_flwr.strategies.wire import WireError, content, decode_vectors, int_list, read_config
+from regionfed_flwr.strategies.wire import (
+    WireError,
+    content,
+    decode_vectors,
+    int_list,
+    int_value,
+    read_config,
+    str_list,
+)
 from regionfed_flwr.strategies.workbench import Workbench
 
 
@@ -44,12 +52,12 @@ def train_users(message: Message, bench: Workbench) -> RecordDict:
     config = read_config(message)
     vectors = decode_vectors(message.content)
     client: ClientHalf = METHODS[str(config["method"])].load_client()
+    server_round = int_value(config, "round")
     sums: dict[str, FixedPointSum] = {}
     accepted: list[tuple[int, Update]] = []
     rejected: list[int] = []
     for user, region in _asked(config):
         encoded = bench.user(user)
-        server_round = int(config["round"])  # type: ignore[call-overload]
         task = UserTask(
             user=user,
             region=region,
@@ -78,9 +86,9 @@ def evaluate_users(message: Message, bench: Workbench) -> RecordDict:
     """
     config = read_config(message)
     vectors = decode_vectors(message.content)
-    names = [str(name) for name in config["models"]]  # type: ignore[union-attr]
+    names = str_list(config, "models")
     asked = _asked(config)
-    metrics: dict[str, list[float]] = {}
+    metrics: dict[str, list[int] | list[float]] = {"users": [user for user, _ in asked]}
     for name in names:
         loaded = None
         for user, region in asked:
@@ -93,12 +101,12 @@ def evaluate_users(message: Message, bench: Workbench) -> RecordDict:
                 loaded = key
             rows = getattr(bench.user(user), str(config["split"]))
             for metric, value in bench.learner.evaluate(rows).items():
-                metrics.setdefault(f"{name}/{metric}", []).append(float(value))
-    return content(metrics={"users": [u for u, _ in asked]} | metrics)
+                metrics.setdefault(f"{name}/{metric}", []).append(float(value))  # type: ignore[arg-type]
+    return content(metrics=metrics)
 
 
-def _asked(config: object) -> list[tuple[int, int]]:
-    users, regions = int_list(config, "users"), int_list(config, "user-regions")  # type: ignore[arg-type]
+def _asked(config: ConfigRecord) -> list[tuple[int, int]]:
+    users, regions = int_list(config, "users"), int_list(config, "user-regions")
     if len(users) != len(regions):
         raise WireError("'users' and 'user-regions' have different lengths")
     return sorted(zip(users, regions, strict=True))

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from regionfed_flwr.errors import RegionFedError
 from regionfed_flwr.strategies.replies import error_reason
-from regionfed_flwr.strategies.wire import WireError, content, int_list, read_config
+from regionfed_flwr.strategies.wire import WireError, content, int_list, int_value, read_config, str_list
 from regionfed_flwr.strategies.workbench import Workbench
 from regionfed_flwr.topology import Placement, Topology, build_topology
 
@@ -99,7 +99,9 @@ def _agree(answers: Mapping[int, _Answer]) -> Topology:
     first = next(iter(answers.values()))
     for node, answer in answers.items():
         if (answer.region_names, answer.region_of) != (first.region_names, first.region_of):
-            raise RegionFedError(f"Node {node} knows other users or regions than the first node; give all the same data.")
+            raise RegionFedError(
+                f"Node {node} knows other users or regions than the first node; give all the same data."
+            )
         if answer.num_nodes != first.num_nodes or len(answers) != first.num_nodes:
             raise RegionFedError(
                 f"{len(answers)} nodes have joined, but node {node} says num-partitions = {answer.num_nodes}; every "
@@ -111,10 +113,12 @@ def _agree(answers: Mapping[int, _Answer]) -> Topology:
 def _read(reply: Message) -> _Answer:
     try:
         config = read_config(reply)
-        numbers = [int(config[key]) for key in ("partition-id", "num-partitions", "region")]  # type: ignore[arg-type]
-        names = tuple(str(name) for name in config["region-names"])  # type: ignore[union-attr]
+        numbers = [int_value(config, key) for key in ("partition-id", "num-partitions", "region")]
+        names = tuple(str_list(config, "region-names"))
         region_of = tuple(int_list(config, "region-of"))
-    except (WireError, KeyError, TypeError, ValueError) as error:
-        raise RegionFedError(f"Node {reply.metadata.src_node_id} gave an unreadable answer about itself: {error}") from None
+    except WireError as error:
+        raise RegionFedError(
+            f"Node {reply.metadata.src_node_id} gave an unreadable answer about itself: {error}"
+        ) from None
     place = Placement(reply.metadata.src_node_id, numbers[0], numbers[2] if numbers[2] >= 0 else None)
     return _Answer(place, numbers[1], names, region_of)

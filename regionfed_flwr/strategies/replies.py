@@ -53,6 +53,11 @@ class Collected:
         """Return the training samples of those of the users that were accepted."""
         return sum(self.num_examples.get(user, 0) for user in users)
 
+    def mean_metric(self, name: str, users: Iterable[int]) -> float | None:
+        """Return the plain mean of a number over those of the users that sent it; None when none did."""
+        values = [self.metrics[u][name] for u in users if name in self.metrics.get(u, {})]
+        return sum(values) / len(values) if values else None
+
 
 def error_reason(message: Message) -> str:
     """Say in one sentence why a node's reply is an error."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ def encode_array(vector: Tensor) -> Array:
     data = vector.detach().cpu().contiguous().numpy()
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(data))
-    payload = b"".join((header.getbuffer(), memoryview(data).cast("B") if data.size else b""))
+    payload = header.getvalue() + data.tobytes()
     return Array(dtype=str(data.dtype), shape=tuple(data.shape), stype=_STYPE, data=payload)
 
 
@@ -60,7 +61,7 @@ def encode_vectors(vectors: Mapping[str, Tensor]) -> ArrayRecord:
 
 def decode_vectors(content: RecordDict) -> dict[str, Tensor]:
     """Return the named vectors of a message."""
-    record = content[ARRAYS] if ARRAYS in content else None
+    record = content.get(ARRAYS)
     if not isinstance(record, ArrayRecord):
         raise WireError(f"the record '{ARRAYS}' is missing")
     return {name: decode_array(array) for name, array in record.items()}
@@ -82,13 +83,13 @@ def content(
     return records
 
 
-def _without_empty(values: Mapping[str, object]) -> dict:
+def _without_empty(values: Mapping[str, object]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v not in ([], ())}
 
 
 def read_config(message: Message) -> ConfigRecord:
     """Return a message's configuration record."""
-    record = message.content[CONFIG] if CONFIG in message.content else None
+    record = message.content.get(CONFIG)
     if not isinstance(record, ConfigRecord):
         raise WireError(f"the record '{CONFIG}' is missing")
     return record
@@ -96,7 +97,7 @@ def read_config(message: Message) -> ConfigRecord:
 
 def read_metrics(message: Message) -> MetricRecord:
     """Return a message's metric record."""
-    record = message.content[METRICS] if METRICS in message.content else None
+    record = message.content.get(METRICS)
     if not isinstance(record, MetricRecord):
         raise WireError(f"the record '{METRICS}' is missing")
     return record
@@ -105,9 +106,25 @@ def read_metrics(message: Message) -> MetricRecord:
 def int_list(record: ConfigRecord | MetricRecord, key: str) -> list[int]:
     """Return a list of whole numbers; a missing key is an empty list."""
     value = record.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(x, int) and not isinstance(x, bool) for x in value):
+    if not isinstance(value, list) or any(not isinstance(x, int) or isinstance(x, bool) for x in value):
         raise WireError(f"'{key}' is not a list of whole numbers")
+    return [int(x) for x in value]
+
+
+def int_value(record: ConfigRecord, key: str) -> int:
+    """Return a whole number."""
+    value = record.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(f"'{key}' is not a whole number")
     return value
+
+
+def str_list(record: ConfigRecord, key: str) -> list[str]:
+    """Return a list of texts."""
+    value = record.get(key)
+    if not isinstance(value, list):
+        raise WireError(f"'{key}' is not a list of texts")
+    return [str(x) for x in value]
 
 
 def float_list(record: MetricRecord, key: str, length: int) -> list[float]:

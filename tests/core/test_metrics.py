@@ -13,7 +13,9 @@ def test_scores_by_hand():
         "loss.sum": 6.0,
         "loss.count": 4.0,
     }
-    assert scores(counts) == pytest.approx({"intent": 0.75, "entity": 2 / 3, "overall": (0.75 + 2 / 3) / 2, "loss": 1.5})
+    assert scores(counts) == pytest.approx(
+        {"intent": 0.75, "entity": 2 / 3, "overall": (0.75 + 2 / 3) / 2, "loss": 1.5}
+    )
 
 
 def test_counts_add_up_whatever_the_grouping():

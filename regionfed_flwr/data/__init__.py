@@ -1,0 +1,1 @@
+"""Federated benchmarks: users, regions and their private samples."""
