@@ -26,10 +26,10 @@ def placement(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the users that the message names."""
-    return Message(train_users(message, _bench(context)), reply_to=message)
+    return Message(train_users(message, _bench(context), context.state), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Judge models on the data of the users that the message names."""
-    return Message(evaluate_users(message, _bench(context)), reply_to=message)
+    return Message(evaluate_users(message, _bench(context), context.state), reply_to=message)

@@ -1,4 +1,4 @@
-"""What all methods share on the server: nodes, cohorts, exchanges, rejected replies, evaluation and the round loop.
+"""What all methods share on the server: cohorts, the round loop, evaluation and the round's record.
 
 A method subclasses :class:`RegionalStrategy`, says which sums it needs (``block``), and implements ``step``.
 """
@@ -8,23 +8,23 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from logging import INFO, WARNING
+from logging import INFO
 from typing import Any, ClassVar
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from regionfed_flwr.config import RunConfig
-from regionfed_flwr.core.metrics import add_counts, scores
+from regionfed_flwr.core.metrics import Counts, add_counts, scores
 from regionfed_flwr.errors import RegionFedError
-from regionfed_flwr.strategies.events import Callback, RoundRecord
-from regionfed_flwr.strategies.node import block_name
-from regionfed_flwr.strategies.replies import Collected, Rejection, collect_evaluate, collect_train
-from regionfed_flwr.strategies.wire import content, decode_array, encode_array, num_bytes
+from regionfed_flwr.strategies.events import Callback, Judgement, RoundRecord
+from regionfed_flwr.strategies.exchange import Exchange
+from regionfed_flwr.strategies.replies import Collected, Rejection
+from regionfed_flwr.strategies.wire import decode_array, encode_array
 from regionfed_flwr.topology import Topology
 
 THETA = "theta"
@@ -52,18 +52,27 @@ class RegionalStrategy(Strategy):
         self.topology = topology
         self.callbacks = tuple(callbacks)
         self.theta = torch.zeros(0)
-        self.rejections: list[Rejection] = []
-        self._asked: dict[int, list[int]] = {}
-        self._judged: list[str] = ["shared"]
-        self._bytes_down = 0
+        self.exchange = Exchange(topology, self.method, self.block, self.vectors, self._tell_rejected)
         self._collected: Collected | None = None
+        self._judged: tuple[str, ...] = ()
         self._evaluation: dict[str, Any] | None = None
 
     # --- what a method defines -----------------------------------------------------------------------------------
 
     @abstractmethod
     def step(self, server_round: int, replies: Collected) -> None:
-        """Update ``self.theta`` and the regions' states from the sums of one round."""
+        """Update ``self.theta`` from the sums of one round."""
+
+    def adapt(self, server_round: int) -> None:
+        """Make further exchanges after the step."""
+
+    def train_vectors(self) -> dict[str, Tensor]:
+        """Return what the users of a round are sent: ``<name>`` to all, ``<name>/<region>`` to a region's."""
+        return {THETA: self.theta}
+
+    def judgement(self, server_round: int) -> Judgement:
+        """Return what users need to judge this method's models; the default is the shared model alone."""
+        return Judgement(("shared",), {THETA: self.theta})
 
     def regional_models(self) -> dict[int, Tensor]:
         """Return each region's own model, shape ``(d,)``; empty for a method without one."""
@@ -75,23 +84,26 @@ class RegionalStrategy(Strategy):
 
     # --- Flower's Strategy interface -----------------------------------------------------------------------------
 
+    @property
+    def rejections(self) -> list[Rejection]:
+        """Everything that was left out so far."""
+        return self.exchange.rejections
+
+    def cohort(self, server_round: int) -> tuple[int, ...]:
+        """Draw the users of a round."""
+        return self.topology.cohort(self.config.fraction, self.config.seed, server_round)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask each node to train those of its users that take part in this round."""
-        cohort = self.topology.cohort(self.config.fraction, self.config.seed, server_round)
-        return self._messages("train", cohort, lambda _: {THETA: arrays[THETA]}, server_round, {
-            "method": self.method,
-            "phase": "train",
-            "block": self.block,
-        })  # fmt: skip
+        return self.exchange.train_messages(server_round, "train", self.cohort(server_round), self.train_vectors())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add the partial sums, reject what is malformed, and let the method take its step."""
-        collected = collect_train(replies, self._asked, self.theta.numel(), self._block_names())
-        self._note_rejections(server_round, collected.rejections)
+        collected = self.exchange.read_sums(server_round, replies, self.theta.numel())
         if not collected.num_examples:
             reason = collected.rejections[0].reason if collected.rejections else "no node was asked"
             raise RegionFedError(
@@ -105,28 +117,22 @@ class RegionalStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask every node to judge the shared model and its users' regional models on their test parts."""
+        """Ask every node to judge the method's models on its users' test parts."""
         if not self._evaluates(server_round):
             return []
-        regional = {region: encode_array(model) for region, model in self.regional_models().items()}
-        self._judged = ["shared", "regional"] if regional else ["shared"]
-
-        def vectors(regions: set[int]) -> dict[str, Array]:
-            own = {f"regional/{r}": regional.get(r, arrays[THETA]) for r in sorted(regions)} if regional else {}
-            return {"shared": arrays[THETA], **own}
-
-        users = range(len(self.topology.region_of))
-        return self._messages("evaluate", users, vectors, server_round, {"models": self._judged, "split": "test"})
+        judgement = self.judgement(server_round)
+        self._judged = judgement.models
+        return self.exchange.judge_messages(server_round, judgement, range(len(self.topology.region_of)), "test")
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Add the counts over users and regions."""
         self._evaluation = None
         if not self._evaluates(server_round):
             return None
-        counts, rejections = collect_evaluate(replies, self._asked, self._judged)
-        self._note_rejections(server_round, rejections)
-        if rejections and not counts["shared"]:
-            raise RegionFedError(f"No node could evaluate round {server_round}; the first said: {rejections[0].reason}")
+        counts = self.exchange.read_counts(server_round, replies, self._judged)
+        if not counts["shared"]:
+            reason = self.rejections[-1].reason if self.rejections else "no node was asked"
+            raise RegionFedError(f"No node could evaluate round {server_round}; the last said: {reason}")
         self._evaluation = {name: self._scores(by_user) for name, by_user in counts.items() if by_user}
         record = MetricRecord()
         for name, scored in self._evaluation.items():
@@ -175,66 +181,41 @@ class RegionalStrategy(Strategy):
             Final arrays and metrics by round.
         """
         self.summary()
-        train_config, evaluate_config = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        self.exchange.open(grid, timeout)
         self.theta = decode_array(initial_arrays[THETA]).clone()
-        result, arrays = Result(), ArrayRecord({THETA: initial_arrays[THETA]})
-        result.arrays = arrays
-        for server_round in range(first_round - 1, num_rounds + 1):
-            began, self._bytes_down, self._collected, rejected = time.monotonic(), 0, None, len(self.rejections)
+        result = Result()
+        result.arrays = ArrayRecord({THETA: initial_arrays[THETA]})
+        config = ConfigRecord()
+        for server_round in range(0 if first_round == 1 else first_round, num_rounds + 1):
+            began, rejected = time.monotonic(), len(self.rejections)
+            self.exchange.bytes_down = self.exchange.bytes_up = 0
+            self._collected = None
             if server_round >= first_round:
                 self._tell("train", server_round, num_rounds)
-                replies = self._exchange(grid, self.configure_train(server_round, arrays, train_config, grid), timeout)
-                new, train_metrics = self.aggregate_train(server_round, replies)
-                arrays = result.arrays = new or arrays
-                if train_metrics is not None:
-                    result.train_metrics_clientapp[server_round] = train_metrics
-            if server_round >= first_round or first_round == 1:
-                if self._evaluates(server_round):
-                    self._tell("evaluate", server_round, num_rounds)
-                messages = self.configure_evaluate(server_round, arrays, evaluate_config, grid)
-                metrics = self.aggregate_evaluate(server_round, self._exchange(grid, messages, timeout))
-                if metrics is not None:
-                    result.evaluate_metrics_clientapp[server_round] = metrics
-                if evaluate_fn and (central := evaluate_fn(server_round, arrays)) is not None:
-                    result.evaluate_metrics_serverapp[server_round] = central
-                record = self._record(server_round, time.monotonic() - began, self.rejections[rejected:])
-                for callback in self.callbacks:
-                    callback.on_round(record, self)
+                messages = self.configure_train(server_round, result.arrays, config, grid)
+                arrays, metrics = self.aggregate_train(server_round, self.exchange.send(messages))
+                result.arrays = arrays or result.arrays
+                result.train_metrics_clientapp[server_round] = metrics or MetricRecord()
+                self.adapt(server_round)
+            if self._evaluates(server_round):
+                self._tell("evaluate", server_round, num_rounds)
+                messages = self.configure_evaluate(server_round, result.arrays, config, grid)
+                scored = self.aggregate_evaluate(server_round, self.exchange.send(messages))
+                result.evaluate_metrics_clientapp[server_round] = scored or MetricRecord()
+            if evaluate_fn and (central := evaluate_fn(server_round, result.arrays)) is not None:
+                result.evaluate_metrics_serverapp[server_round] = central
+            record = self._record(server_round, time.monotonic() - began, self.rejections[rejected:])
+            for callback in self.callbacks:
+                callback.on_round(record, self)
         return result
 
     # --- parts ---------------------------------------------------------------------------------------------------
-
-    def _messages(
-        self,
-        message_type: str,
-        users: Iterable[int],
-        vectors: Callable[[set[int]], dict[str, Array]],
-        server_round: int,
-        config: dict[str, Any],
-    ) -> list[Message]:
-        self._asked = self.topology.by_node(list(users))
-        messages = []
-        for node, hosted in self._asked.items():
-            regions = [self.topology.region_of[u] for u in hosted]
-            body = config | {"round": server_round, "users": hosted, "user-regions": regions}
-            records = content(vectors=vectors(set(regions)), config=body)
-            messages.append(Message(records, node, message_type, group_id=str(server_round)))
-        return messages
-
-    def _exchange(self, grid: Grid, messages: Iterable[Message], timeout: float) -> list[Message]:
-        pending = list(messages)
-        self._bytes_down += sum(num_bytes(m) for m in pending)
-        return list(grid.send_and_receive(pending, timeout=timeout)) if pending else []
-
-    def _block_names(self) -> set[str]:
-        users = [(u, self.topology.region_of[u]) for hosted in self._asked.values() for u in hosted]
-        return {block_name(name, self.block, u, r) for name in self.vectors for u, r in users}
 
     def _evaluates(self, server_round: int) -> bool:
         every = self.config.evaluate_every
         return every > 0 and (server_round % every == 0 or server_round == self.config.num_server_rounds)
 
-    def _scores(self, by_user: dict[int, dict[str, float]]) -> dict[str, Any]:
+    def _scores(self, by_user: dict[int, Counts]) -> dict[str, Any]:
         """Return scores over all users and, under ``per_region``, of each region."""
         result: dict[str, Any] = dict(scores(add_counts(by_user.values())))
         result["per_region"] = {
@@ -256,22 +237,17 @@ class RegionalStrategy(Strategy):
         return RoundRecord(
             round=server_round,
             seconds=seconds,
-            bytes_down=self._bytes_down,
-            bytes_up=replies.bytes_up,
+            bytes_down=self.exchange.bytes_down,
+            bytes_up=self.exchange.bytes_up,
             users=len(replies.num_examples),
             rejected=sum(len(r.users) for r in rejections),
             train_loss=replies.mean_metric("train-loss", replies.num_examples),
             regions=regions,
-            evaluation=self._evaluation,
+            evaluation=self._evaluation if self._evaluates(server_round) else None,
         )
 
-    def _note_rejections(self, server_round: int, rejections: Sequence[Rejection]) -> None:
-        self.rejections.extend(rejections)
-        for rejection in rejections:
-            users = ", ".join(map(str, rejection.users[:8])) + (", ..." if len(rejection.users) > 8 else "")
-            text = f"round {server_round}: node {rejection.node_id}, user(s) {users} left out: {rejection.reason}"
-            log(WARNING, text)
-            self._tell("rejected", server_round, self.config.num_server_rounds, text)
+    def _tell_rejected(self, server_round: int, text: str) -> None:
+        self._tell("rejected", server_round, self.config.num_server_rounds, text)
 
     def _tell(self, event: str, server_round: int, rounds: int, text: str = "") -> None:
         for callback in self.callbacks:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,28 @@ class RoundRecord:
     train_loss: float | None
     regions: dict[str, dict[str, float]]
     evaluation: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Which models users judge and what they need to build them.
+
+    Attributes
+    ----------
+    models : tuple of str
+        Names that the method's client half can build: shared, regional, personal and so on.
+    vectors : mapping of str to Tensor
+        ``<name>`` for all users or ``<name>/<region>`` for a region's, besides theta.
+    numbers : mapping of str to sequence of float
+        Likewise.
+    measure : str
+        ``scores`` (task metrics and loss) or ``loss`` (forward passes only).
+    """
+
+    models: tuple[str, ...]
+    vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    measure: str = "scores"
 
 
 class Callback(Protocol):

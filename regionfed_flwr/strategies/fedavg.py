@@ -34,3 +34,7 @@ class FedAvgClient:
         result = train_locally(task, vectors[THETA])
         metrics = {"train-loss": result.loss, "steps": float(result.steps)}
         return Update({"update": result.delta}, task.num_examples, metrics)
+
+    def model(self, name: str, task: UserTask, vectors: dict[str, Tensor], numbers: dict[str, list[float]]) -> Tensor:
+        """Return the model to be judged: there is only the shared one."""
+        return vectors[THETA]

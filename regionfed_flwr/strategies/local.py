@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,8 +13,10 @@ from torch import Tensor
 from regionfed_flwr.config import RunConfig
 from regionfed_flwr.models.base import Learner, Rows
 
+T = TypeVar("T")
 GradientHook = Callable[[Tensor, Tensor], None]
 """Called as ``hook(parameters, gradient)`` before each step; changes the gradient in place."""
+GRADIENT_ROWS = 1024  # rows at once where no optimizer step asks for batches
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class UserTask:
     config : RunConfig
         The run's configuration.
     generator : torch.Generator
-        Draws for this user in this round.
+        Draws for this user in this round and phase.
+    state : dict of str to Tensor
+        What this user keeps from round to round, on its node only; the client half may change it.
     """
 
     user: int
@@ -44,6 +50,11 @@ class UserTask:
     learner: Learner
     config: RunConfig
     generator: torch.Generator
+    state: dict[str, Tensor]
+
+    def of_region(self, values: Mapping[str, T], name: str) -> T:
+        """Return what was sent as ``name`` for this user's region."""
+        return values[f"{name}/{self.region}"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,31 @@ def make_optimizer(parameters: torch.nn.Parameter, config: RunConfig) -> torch.o
             [parameters], lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
         )
     return torch.optim.AdamW([parameters], lr=config.learning_rate, weight_decay=config.weight_decay)
+
+
+def full_gradient(task: UserTask, at: Tensor) -> tuple[Tensor, float]:
+    """Return the gradient of the user's mean loss at a point, shape ``(d,)``, and the loss; zeros without rows."""
+    count = num_rows(task.train)
+    flat = task.learner.flat
+    flat.write(at)
+    flat.zero_grad()
+    task.learner.module.train()
+    total = 0.0
+    for batch in torch.split(torch.arange(count), GRADIENT_ROWS):
+        loss = task.learner.loss({name: values[batch] for name, values in task.train.items()}) * (len(batch) / count)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    assert flat.vector.grad is not None
+    return flat.vector.grad.detach().cpu().clone(), total
+
+
+@torch.no_grad()
+def mean_loss(learner: Learner, rows: Rows) -> float:
+    """Return the mean loss over rows, by forward passes only; 0 without rows."""
+    count = num_rows(rows)
+    parts = torch.split(torch.arange(count), GRADIENT_ROWS)
+    losses = [float(learner.loss({name: v[b] for name, v in rows.items()})) * len(b) / count for b in parts]
+    return math.fsum(losses)
 
 
 def train_locally(task: UserTask, start: Tensor, hook: GradientHook | None = None) -> LocalResult:

@@ -22,9 +22,10 @@ from regionfed_flwr.config import RunConfig
 from regionfed_flwr.core.alpha import Centre, personalization_weight
 from regionfed_flwr.core.conflict import measure_conflict
 from regionfed_flwr.core.fixed_point import add_totals, mean
-from regionfed_flwr.strategies.base import RegionalStrategy
-from regionfed_flwr.strategies.events import Callback
+from regionfed_flwr.strategies.base import THETA, RegionalStrategy
+from regionfed_flwr.strategies.events import Callback, Judgement
 from regionfed_flwr.strategies.fedavg import FedAvgClient
+from regionfed_flwr.strategies.local import UserTask
 from regionfed_flwr.strategies.replies import Collected
 from regionfed_flwr.topology import Topology
 
@@ -110,9 +111,18 @@ class RegionFed(RegionalStrategy):
                 update_norm=float(conflict.norm[i]),
             )
 
+    def judgement(self, server_round: int) -> Judgement:
+        """Have users judge the shared model and, once there is a direction, their region's own."""
+        vectors, numbers = {THETA: self.theta}, {}
+        for region in range(len(self.topology.region_names)) if self.regions else ():
+            state = self.regions.get(region)
+            vectors[f"direction/{region}"] = state.direction if state else torch.zeros_like(self.theta)
+            numbers[f"intensity/{region}"] = [state.alpha * state.rho if state else 0.0]
+        return Judgement(("shared", "regional") if self.regions else ("shared",), vectors, numbers)
+
     def regional_models(self) -> dict[int, Tensor]:
         """Return theta + alpha_r rho_r v_r of each region that has a direction (Eq. 4)."""
-        return {r: self.theta + s.alpha * s.rho * s.direction for r, s in sorted(self.regions.items())}
+        return {r: compose(self.theta, s.alpha * s.rho, s.direction) for r, s in sorted(self.regions.items())}
 
     def region_log(self) -> dict[int, dict[str, float]]:
         """Return conflict, cosine, weight, intensity and norms of each region."""
@@ -129,5 +139,16 @@ class RegionFed(RegionalStrategy):
         }
 
 
+def compose(theta: Tensor, intensity: float, direction: Tensor) -> Tensor:
+    """Return theta + intensity * direction (Eq. 4), the same bits on the server and on every node."""
+    return theta + intensity * direction
+
+
 class RegionFedClient(FedAvgClient):
     """The grad strategy asks users for nothing but FedAvg's update."""
+
+    def model(self, name: str, task: UserTask, vectors: dict[str, Tensor], numbers: dict[str, list[float]]) -> Tensor:
+        """Build the shared model, or the user's region's."""
+        if name == "shared":
+            return vectors[THETA]
+        return compose(vectors[THETA], numbers[f"intensity/{task.region}"][0], vectors[f"direction/{task.region}"])

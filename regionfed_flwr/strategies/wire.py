@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
+T = TypeVar("T")
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 _STYPE = "numpy.ndarray"
 
@@ -81,6 +82,11 @@ def content(
     if metrics is not None:
         records[METRICS] = MetricRecord(_without_empty(metrics))
     return records
+
+
+def for_regions(values: Mapping[str, T], regions: set[int]) -> dict[str, T]:
+    """Leave out what is for other regions only: ``<name>/<region>``."""
+    return {k: v for k, v in values.items() if "/" not in k or int(k.rpartition("/")[2]) in regions}
 
 
 def _without_empty(values: Mapping[str, object]) -> dict[str, Any]:

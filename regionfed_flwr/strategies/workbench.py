@@ -20,12 +20,17 @@ _CACHED_USERS = 4096
 
 @dataclass(frozen=True)
 class EncodedUser:
-    """One user's encoded parts and the number of training samples."""
+    """One user's encoded parts, and the number of samples in each (a sample may have several rows)."""
 
     train: Rows
     validation: Rows
     test: Rows
-    num_examples: int
+    counts: dict[str, int]
+
+    @property
+    def num_examples(self) -> int:
+        """Number of training samples."""
+        return self.counts["train"]
 
 
 class Workbench:
@@ -55,10 +60,9 @@ class Workbench:
         """Return a user's encoded data; the most recently used users are kept."""
         if user not in self._users:
             splits: UserSplits[Any] = self.federation.user(user)
-            encode = self.learner.encode
-            self._users[user] = EncodedUser(
-                encode(splits.train), encode(splits.validation), encode(splits.test), len(splits.train)
-            )
+            parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+            rows = {name: self.learner.encode(samples) for name, samples in parts.items()}
+            self._users[user] = EncodedUser(**rows, counts={name: len(samples) for name, samples in parts.items()})
             if len(self._users) > _CACHED_USERS:
                 self._users.popitem(last=False)
         self._users.move_to_end(user)

@@ -59,7 +59,7 @@ class QuadraticBench:
     def user(self, user):
         count = self.examples[user]
         rows = {"a": torch.full((count,), self.curvature[user]), "c": self.centres[user].repeat(count, 1)}
-        return EncodedUser(rows, rows, rows, count)
+        return EncodedUser(rows, rows, rows, dict.fromkeys(("train", "validation", "test"), count))
 
 
 def make_client_app(bench):
@@ -71,11 +71,11 @@ def make_client_app(bench):
 
     @app.train()
     def train(message, context):
-        return Message(train_users(message, bench), reply_to=message)
+        return Message(train_users(message, bench, context.state), reply_to=message)
 
     @app.evaluate()
     def evaluate(message, context):
-        return Message(evaluate_users(message, bench), reply_to=message)
+        return Message(evaluate_users(message, bench, context.state), reply_to=message)
 
     return app
 

@@ -28,14 +28,14 @@ def spoil(change):
 
         @app.train()
         def train(message, context):
-            content = train_users(message, bench)
+            content = train_users(message, bench, context.state)
             if context.node_config["partition-id"] == 1:
                 content = change(content)
             return Message(content, reply_to=message)
 
         @app.evaluate()
         def evaluate(message, context):
-            return Message(evaluate_users(message, bench), reply_to=message)
+            return Message(evaluate_users(message, bench, context.state), reply_to=message)
 
         return app
 
