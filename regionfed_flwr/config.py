@@ -8,29 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from regionfed_flwr.errors import RegionFedError
+from regionfed_flwr.keys import KeyInfo, Value, check_value, declare, describe_keys, hyphens
 
-Value = bool | int | float | str
-
-
-def _key(
-    default: Value,
-    text: str,
-    *,
-    group: str,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """Declare a key: ``low <= value <= high``, ``value > above``, or one of ``choices``."""
-    meta = {"help": text, "group": group, "low": low, "high": high, "above": above, "choices": choices}
-    return dataclasses.field(default=default, metadata=meta)
+__all__ = ["KeyInfo", "RunConfig", "Value", "keys", "parse_config"]
 
 
 @dataclass(frozen=True)
@@ -38,88 +23,167 @@ class RunConfig:
     """A validated run configuration. Build one with :func:`parse_config`."""
 
     # Run
-    seed: int = _key(0, "seed of every draw", group="run", low=0, high=2**31 - 1)
-    method: str = _key("regionfed", "training method", group="run", choices=("regionfed", "fedavg"))
-    num_server_rounds: int = _key(6, "communication rounds T", group="run", low=1)
-    evaluate_every: int = _key(
+    seed: int = declare(0, "seed of every draw", group="run", low=0, high=2**31 - 1)
+    method: str = declare("regionfed", "training method", group="run", choices=("regionfed", "fedavg"))
+    num_server_rounds: int = declare(6, "communication rounds T", group="run", low=1)
+    evaluate_every: int = declare(
         1, "evaluate on the users' test parts every k rounds (and at the start and end); 0: never", group="run", low=0
     )
-    output_dir: str = _key("", "folder for the artifacts; empty: runs/<time>-<name>", group="run")
-    run_name: str = _key("run", "name in the folder of the artifacts", group="run")
-    node_timeout: float = _key(600.0, "seconds to wait for the nodes' replies in one exchange", group="run", above=0)
+    output_dir: str = declare("", "folder for the artifacts; empty: runs/<time>-<name>", group="run")
+    run_name: str = declare("run", "name in the folder of the artifacts", group="run")
+    node_timeout: float = declare(600.0, "seconds to wait for the nodes' replies in one exchange", group="run", above=0)
 
     # Federation
-    regions: int = _key(8, "number of regions M", group="federation", low=1)
-    users_per_region: int = _key(4, "users in each region", group="federation", low=1)
-    region_scheme: str = _key(
+    regions: int = declare(8, "number of regions M", group="federation", low=1)
+    users_per_region: int = declare(4, "users in each region", group="federation", low=1)
+    region_scheme: str = declare(
         "semantic",
         "how users are put into regions",
         group="federation",
         choices=("semantic", "geographic", "random", "adversarial"),
     )
-    fraction: float = _key(
+    fraction: float = declare(
         1.0, "fraction of each region's users trained in a round", group="federation", above=0, high=1
     )
-    region_weight: str = _key(
+    region_weight: str = declare(
         "uniform",
         "weight of a region in the global update: 1/M, or its share of the examples",
         group="federation",
         choices=("uniform", "size"),
     )
-    server_learning_rate: float = _key(1.0, "server step on the mean update", group="federation", above=0)
+    server_learning_rate: float = declare(1.0, "server step on the mean update", group="federation", above=0)
 
     # Local training
-    local_epochs: int = _key(4, "passes over a user's data per round E", group="local training", low=1)
-    batch_size: int = _key(32, "rows per optimizer step", group="local training", low=1)
-    optimizer: str = _key(
+    local_epochs: int = declare(4, "passes over a user's data per round E", group="local training", low=1)
+    batch_size: int = declare(32, "rows per optimizer step", group="local training", low=1)
+    optimizer: str = declare(
         "adamw", "local optimizer, created anew each round", group="local training", choices=("adamw", "sgd")
     )
-    learning_rate: float = _key(3e-3, "local learning rate", group="local training", above=0)
-    momentum: float = _key(0.0, "momentum of sgd", group="local training", low=0, high=0.999)
-    weight_decay: float = _key(0.0, "decoupled weight decay of adamw, L2 of sgd", group="local training", low=0)
+    learning_rate: float = declare(3e-3, "local learning rate", group="local training", above=0)
+    momentum: float = declare(0.0, "momentum of sgd", group="local training", low=0, high=0.999)
+    weight_decay: float = declare(0.0, "decoupled weight decay of adamw, L2 of sgd", group="local training", low=0)
 
     # Data
-    data: str = _key("esci", "benchmark", group="data", choices=("esci", "femnist"))
-    data_path: str = _key(
+    data: str = declare("esci", "benchmark", group="data", choices=("esci", "femnist"))
+    data_path: str = declare(
         "",
         "femnist only: LEAF folder, .npz of writer arrays, saved dataset or hub name; empty: rendered glyphs",
         group="data",
     )
-    samples_per_user: int = _key(100, "samples of each user, all parts together", group="data", low=1)
-    validation_fraction: float = _key(
+    samples_per_user: int = declare(100, "samples of each user, all parts together", group="data", low=1)
+    validation_fraction: float = declare(
         0.15, "share of a user's samples kept for validation", group="data", low=0, high=0.9
     )
-    test_fraction: float = _key(0.25, "share of a user's samples kept for testing", group="data", low=0, high=0.9)
-    dirichlet_alpha: float = _key(
+    test_fraction: float = declare(0.25, "share of a user's samples kept for testing", group="data", low=0, high=0.9)
+    dirichlet_alpha: float = declare(
         0.3, "concentration of users' intents or classes (lower: more skewed)", group="data", above=0
     )
-    category_bias: float = _key(0.7, "share of a region's queries in its own categories", group="data", low=0, high=1)
-    regional_semantics: float = _key(
+    category_bias: float = declare(
+        0.7, "share of a region's queries in its own categories", group="data", low=0, high=1
+    )
+    regional_semantics: float = declare(
         0.3, "share of queries whose meaning or spelling depends on the region", group="data", low=0, high=1
     )
-    typo_rate: float = _key(0.15, "share of tokens that are misspelt", group="data", low=0, high=1)
-    tag_scheme: str = _key("io", "entity tags", group="data", choices=("io", "bio"))
+    typo_rate: float = declare(0.15, "share of tokens that are misspelt", group="data", low=0, high=1)
+    tag_scheme: str = declare("io", "entity tags", group="data", choices=("io", "bio"))
 
     # Model
-    model: str = _key("t5-tiny", "t5-tiny, encoder-tiny, cnn, or a T5 by hub name or local folder", group="model")
-    intent_weight: float = _key(1.0, "loss weight of the intent task", group="model", low=0)
-    spell_weight: float = _key(1.0, "loss weight of the spelling task", group="model", low=0)
-    entity_weight: float = _key(1.0, "loss weight of the entity task", group="model", low=0)
-    max_source_length: int = _key(32, "tokens of a model's input", group="model", low=4)
-    max_target_length: int = _key(32, "tokens of a model's output", group="model", low=4)
-    device: str = _key("auto", "where users train", group="model", choices=("auto", "cpu", "cuda"))
+    model: str = declare("t5-tiny", "t5-tiny, encoder-tiny, cnn, or a T5 by hub name or local folder", group="model")
+    intent_weight: float = declare(1.0, "loss weight of the intent task", group="model", low=0)
+    spell_weight: float = declare(1.0, "loss weight of the spelling task", group="model", low=0)
+    entity_weight: float = declare(1.0, "loss weight of the entity task", group="model", low=0)
+    max_source_length: int = declare(32, "tokens of a model's input", group="model", low=4)
+    max_target_length: int = declare(32, "tokens of a model's output", group="model", low=4)
+    device: str = declare("auto", "where users train", group="model", choices=("auto", "cpu", "cuda"))
 
-    # RegionFed
-    strategy: str = _key("grad", "adaptation direction", group="regionfed", choices=("grad",))
-    rho: float = _key(1.0, "fixed adaptation intensity", group="regionfed", low=0)
-    alpha_min: float = _key(0.5, "smallest personalization weight", group="regionfed", low=0, high=1)
-    tau: float = _key(1.0, "temperature of the personalization weight", group="regionfed", above=0)
-    mu_mode: str = _key(
+    # RegionFed: direction
+    strategy: str = declare(
+        "grad",
+        "adaptation direction: regional minus global update, one more regional round, gradient ahead, or routed",
+        group="regionfed",
+        choices=("grad", "interp", "meta", "dynamic"),
+    )
+    sign: str = declare(
+        "descent",
+        "'paper' takes the printed sign of grad and meta, which ascends",
+        group="regionfed",
+        choices=("descent", "paper"),
+    )
+    update: str = declare(
+        "delta",
+        "what users send: the difference after local training, or one full-batch descent direction",
+        group="regionfed",
+        choices=("delta", "gradient"),
+    )
+    train_from: str = declare(
+        "shared",
+        "where users start: the shared model or their region's (the shared one is still the mean of all)",
+        group="regionfed",
+        choices=("shared", "region"),
+    )
+    stale: bool = declare(
+        False, "use the previous round's direction and intensity, as Algorithm 2 is printed", group="regionfed"
+    )
+    direction_ema: float = declare(
+        0.0, "share of the previous direction in the new one", group="regionfed", low=0, high=0.999
+    )
+    lookahead: float = declare(
+        1.0, "meta: server steps looked ahead before the gradient is taken", group="regionfed", low=0
+    )
+    meta_order: int = declare(
+        1, "meta: 2 adds the Hessian-vector product of the inner step (small models)", group="regionfed", low=1, high=2
+    )
+    hierarchy: bool = declare(True, "false puts all users into one region (ablation)", group="regionfed")
+
+    # RegionFed: intensity
+    rho_search: str = declare(
+        "fixed",
+        "how the intensity is found on the regions' validation parts",
+        group="regionfed",
+        choices=("fixed", "section-k", "golden", "on-device"),
+    )
+    rho: float = declare(1.0, "intensity when it is fixed", group="regionfed", low=0)
+    rho_max: float = declare(2.0, "upper end of the search", group="regionfed", above=0)
+    rho_tolerance: float = declare(0.01, "tolerance of the search", group="regionfed", above=0)
+    search_with_alpha: bool = declare(
+        False, "search the intensity of alpha * rho instead of rho alone", group="regionfed"
+    )
+    lambda_topo: float = declare(0.0, "weight of the topology loss in the search", group="regionfed", low=0, high=1)
+
+    # RegionFed: weight
+    alpha_mode: str = declare(
+        "paper",
+        "personalization weight: Eq. 6; Eq. 6 in units of the spread over regions; shrinkage; Eq. 27; always 1",
+        group="regionfed",
+        choices=("paper", "scaled", "james-stein", "theory", "one"),
+    )
+    alpha_min: float = declare(0.5, "smallest personalization weight", group="regionfed", low=0, high=1)
+    tau: float = declare(1.0, "temperature of the personalization weight", group="regionfed", above=0)
+    mu_mode: str = declare(
         "shared-median",
         "centre of the personalization weight",
         group="regionfed",
         choices=("shared-median", "per-region", "running", "zero"),
     )
+    mu_scale: float = declare(1.0, "factor on the calibrated centre (Table 16)", group="regionfed", low=0)
+
+    # RegionFed: users and routing
+    personal: str = declare(
+        "never",
+        "when users adapt their region's model on the device and judge it",
+        group="regionfed",
+        choices=("never", "end", "always"),
+    )
+    router: str = declare("A", "rule of strategy = 'dynamic'", group="regionfed", choices=("A", "A-rel", "B"))
+    tau_conflict: float = declare(0.5, "router: conflict threshold", group="regionfed", low=0)
+    tau_heterogeneity: float = declare(1.0, "router: divergence threshold in nats", group="regionfed", low=0)
+    size_ratio: float = declare(
+        1.5, "router: a region this many times the mean size is data-rich", group="regionfed", low=0
+    )
+    fallback: bool = declare(True, "router: back to grad after a drop in validation accuracy", group="regionfed")
+    cooldown: int = declare(0, "router: further rounds on grad after a fallback", group="regionfed", low=0)
+    hysteresis: float = declare(0.05, "router: margin around thresholds", group="regionfed", low=0)
+    ldp_epsilon: float = declare(2.0, "router: local privacy of the users' intent reports", group="regionfed", above=0)
 
     @property
     def num_users(self) -> int:
@@ -131,29 +195,9 @@ class RunConfig:
         return {hyphens(f.name): getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
-@dataclass(frozen=True)
-class KeyInfo:
-    """One row of the configuration table."""
-
-    name: str
-    kind: type
-    default: Value
-    allowed: str
-    help: str
-    group: str
-
-
-def hyphens(name: str) -> str:
-    """Return a field's name as it is written in a run configuration."""
-    return name.replace("_", "-")
-
-
 def keys() -> tuple[KeyInfo, ...]:
     """Return all keys in the order of their declaration."""
-    return tuple(
-        KeyInfo(hyphens(f.name), type(_default(f)), _default(f), _allowed(f), f.metadata["help"], f.metadata["group"])
-        for f in dataclasses.fields(RunConfig)
-    )
+    return describe_keys(RunConfig)
 
 
 def parse_config(values: Mapping[str, Any], **overrides: Value) -> RunConfig:
@@ -185,7 +229,7 @@ def parse_config(values: Mapping[str, Any], **overrides: Value) -> RunConfig:
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise RegionFedError(f"Unknown configuration key '{name}'.{hint} `regionfed config` lists all keys.")
         field = fields[name]
-        checked[field.name] = _checked(name, value, field)
+        checked[field.name] = check_value(name, value, field)
     config = RunConfig(**checked)  # type: ignore[arg-type]
     _check_together(config)
     return config
@@ -204,57 +248,3 @@ def _check_together(config: RunConfig) -> None:
             f"model = '{config.model}' does not fit data = '{config.data}'; use model = 'cnn' with 'femnist', and "
             "'t5-tiny', 'encoder-tiny' or a T5 with 'esci'."
         )
-
-
-def _default(field: dataclasses.Field[Any]) -> Value:
-    assert isinstance(field.default, bool | int | float | str)  # every field is declared by _key
-    return field.default
-
-
-def _allowed(field: dataclasses.Field[Any]) -> str:
-    """Say in words what a key may be."""
-    meta = field.metadata
-    if meta["choices"]:
-        return ", ".join(f"'{c}'" for c in meta["choices"])
-    if isinstance(field.default, bool):
-        return "true, false"
-    if isinstance(field.default, str):
-        return "text"
-    kind = "whole number" if isinstance(field.default, int) else "number"
-    low, high, above = meta["low"], meta["high"], meta["above"]
-    bounds = []
-    if above is not None:
-        bounds.append(f"above {above:g}")
-    if low is not None:
-        bounds.append(f"from {low:g}")
-    if high is not None:
-        bounds.append(f"to {high:.10g}")
-    return " ".join([kind, *bounds])
-
-
-def _checked(name: str, value: Any, field: dataclasses.Field[Any]) -> Value:
-    """Return ``value`` in the key's type, or raise the sentence that says what is allowed."""
-    default, meta = field.default, field.metadata
-    ok: Value | None = None
-    if isinstance(default, bool):
-        ok = value if isinstance(value, bool) else None
-    elif isinstance(default, int):
-        ok = value if isinstance(value, int) and not isinstance(value, bool) else None
-    elif isinstance(default, float):
-        ok = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-    elif isinstance(value, str):
-        ok = value
-    in_range = ok is not None
-    if ok is not None and not isinstance(ok, str | bool):
-        low, high, above = meta["low"], meta["high"], meta["above"]
-        in_range = (
-            math.isfinite(ok)
-            and (low is None or ok >= low)
-            and (high is None or ok <= high)
-            and (above is None or ok > above)
-        )
-    if meta["choices"]:
-        in_range = ok in meta["choices"]
-    if ok is None or not in_range:
-        raise RegionFedError(f"Configuration key '{name}' is {value!r}, but allowed is: {_allowed(field)}.")
-    return ok

@@ -53,6 +53,11 @@ class Glyph:
     label: int
 
 
+def label_of(sample: Query | Glyph, classes: tuple[str, ...]) -> int:
+    """Return a sample's class: the place of its intent among the classes, or its character."""
+    return classes.index(sample.intent) if isinstance(sample, Query) else sample.label
+
+
 @dataclass(frozen=True)
 class UserSplits(Generic[Sample]):
     """One user's private samples. Any part may be empty."""

@@ -31,6 +31,10 @@ class UserTask:
         The user's encoded private samples.
     num_examples : int
         Number of training samples (a sample may have several rows).
+    labels : tuple of int
+        Class (intent, character) of each training sample.
+    num_classes : int
+        Number of classes.
     learner : Learner
         The model of this process; written over by the next user.
     config : RunConfig
@@ -47,6 +51,8 @@ class UserTask:
     train: Rows
     validation: Rows
     num_examples: int
+    labels: tuple[int, ...]
+    num_classes: int
     learner: Learner
     config: RunConfig
     generator: torch.Generator
@@ -113,6 +119,22 @@ def full_gradient(task: UserTask, at: Tensor) -> tuple[Tensor, float]:
         total += float(loss.detach())
     assert flat.vector.grad is not None
     return flat.vector.grad.detach().cpu().clone(), total
+
+
+def second_order(task: UserTask, at: Tensor, vector: Tensor) -> Tensor:
+    """Return the Hessian of the user's mean loss at a point times a vector, shape ``(d,)`` (small models)."""
+    learner = task.learner
+    learner.flat.write(at)
+    learner.module.train()
+    if num_rows(task.train) == 0:
+        return torch.zeros_like(vector)
+    parameters = [p for p in learner.module.parameters() if p.requires_grad]
+    names = learner.flat.space.names
+    along = learner.flat.space.split(vector.to(learner.flat.vector.device))
+    slopes = torch.autograd.grad(learner.loss(task.train), parameters, create_graph=True)
+    slope = torch.stack([(g * along[name]).sum() for name, g in zip(names, slopes, strict=True)]).sum()
+    curvature = torch.autograd.grad(slope, parameters, materialize_grads=True)
+    return learner.flat.space.join(dict(zip(names, curvature, strict=True))).cpu()
 
 
 @torch.no_grad()

@@ -83,6 +83,8 @@ class Session:
             train=encoded.train,
             validation=encoded.validation,
             num_examples=encoded.num_examples,
+            labels=encoded.labels,
+            num_classes=len(self.bench.federation.classes),
             learner=self.bench.learner,
             config=self.bench.config,
             generator=torch_generator(seed, purpose, server_round, user),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regionfed_flwr.config import RunConfig
-from regionfed_flwr.data.base import Federation, UserSplits
+from regionfed_flwr.data.base import Federation, UserSplits, label_of
 from regionfed_flwr.data.load import load_federation
 from regionfed_flwr.models.base import Learner, Rows
 from regionfed_flwr.models.load import load_learner
@@ -20,12 +20,13 @@ _CACHED_USERS = 4096
 
 @dataclass(frozen=True)
 class EncodedUser:
-    """One user's encoded parts, and the number of samples in each (a sample may have several rows)."""
+    """One user's encoded parts, the number of samples in each (a sample may have several rows), training labels."""
 
     train: Rows
     validation: Rows
     test: Rows
     counts: dict[str, int]
+    labels: tuple[int, ...]
 
     @property
     def num_examples(self) -> int:
@@ -62,7 +63,9 @@ class Workbench:
             splits: UserSplits[Any] = self.federation.user(user)
             parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
             rows = {name: self.learner.encode(samples) for name, samples in parts.items()}
-            self._users[user] = EncodedUser(**rows, counts={name: len(samples) for name, samples in parts.items()})
+            counts = {name: len(samples) for name, samples in parts.items()}
+            labels = tuple(label_of(sample, self.federation.classes) for sample in splits.train)
+            self._users[user] = EncodedUser(**rows, counts=counts, labels=labels)
             if len(self._users) > _CACHED_USERS:
                 self._users.popitem(last=False)
         self._users.move_to_end(user)

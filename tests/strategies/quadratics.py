@@ -41,7 +41,7 @@ class QuadraticLearner:
 @dataclass(frozen=True)
 class QuadraticFederation:
     region_of: tuple
-    classes = ()
+    classes = ("only",)
 
     @property
     def region_names(self):
@@ -51,15 +51,17 @@ class QuadraticFederation:
 class QuadraticBench:
     """Stands in for a Workbench: user u has ``n_u`` copies of the row (a_u, c_u)."""
 
-    def __init__(self, config, region_of, centres, curvature, examples):
+    def __init__(self, config, region_of, centres, curvature, examples, validate):
         self.config, self.learner = config, QuadraticLearner(centres.shape[1])
         self.federation = QuadraticFederation(tuple(region_of))
-        self.centres, self.curvature, self.examples = centres, curvature, examples
+        self.centres, self.curvature, self.examples, self.validate = centres, curvature, examples, validate
 
     def user(self, user):
         count = self.examples[user]
         rows = {"a": torch.full((count,), self.curvature[user]), "c": self.centres[user].repeat(count, 1)}
-        return EncodedUser(rows, rows, rows, dict.fromkeys(("train", "validation", "test"), count))
+        kept = rows if self.validate else {name: values[:0] for name, values in rows.items()}
+        sizes = {"train": count, "validation": count if self.validate else 0, "test": count}
+        return EncodedUser(rows, kept, rows, sizes, (0,) * count)
 
 
 def make_client_app(bench):
@@ -83,12 +85,13 @@ def make_client_app(bench):
 class Quadratics:
     """Region, centre, curvature and examples of each user, and a way to run a method on them."""
 
-    def __init__(self, region_of, centres, curvature=None, examples=None, start=None):
+    def __init__(self, region_of, centres, curvature=None, examples=None, start=None, validate=True):
         count = len(region_of)
         self.region_of = list(region_of)
         self.centres = torch.tensor(centres, dtype=torch.float32).view(count, -1)
         self.curvature = [1.0] * count if curvature is None else list(curvature)
         self.examples = [1] * count if examples is None else list(examples)
+        self.validate = validate
         self.start = torch.zeros(self.centres.shape[1]) if start is None else torch.tensor(start)
 
     def run(self, method="fedavg", rounds=1, **keys):
@@ -100,6 +103,6 @@ class Quadratics:
     def build(self, method, rounds, num_nodes=1, node_configs=None, client_app=make_client_app, callbacks=(), **keys):
         defaults = {"optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1, "batch_size": 1000}
         config = parse_config({}, **({"method": method, "num_server_rounds": rounds} | defaults | keys))
-        bench = QuadraticBench(config, self.region_of, self.centres, self.curvature, self.examples)
+        bench = QuadraticBench(config, self.region_of, self.centres, self.curvature, self.examples, self.validate)
         grid = InProcessGrid(client_app(bench), num_nodes, config.to_flower(), node_configs)
         return grid, METHODS[method].load_server()(config, discover(grid, 1.0), callbacks)

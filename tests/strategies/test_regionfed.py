@@ -85,6 +85,7 @@ def test_absent_region_keeps_its_adaptation():
     replies.sums = {"update/region-0": torch.tensor([2**36])}
     replies.weight = lambda users: sum(replies.num_examples.get(u, 0) for u in users)
     strategy.step(2, replies)
+    strategy.adapt(2)
     assert strategy.regions[1] is before
     assert strategy.regions[0].conflict == 0  # alone, the region is the mean
 

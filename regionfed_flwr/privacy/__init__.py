@@ -1,0 +1,1 @@
+"""Privacy: mechanisms that act on what leaves a user or a region."""
