@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import traceback
 from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
@@ -92,8 +91,8 @@ class InProcessGrid(Grid):
         received = Message(records, metadata=message.metadata)  # type: ignore[call-overload]
         try:
             return self.client_app(received, context)
-        except Exception:
-            return Message(Error(_CLIENT_RAISED, traceback.format_exc()), reply_to=message)
+        except Exception as error:
+            return Message(Error(_CLIENT_RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 
 def run_in_process(

@@ -29,9 +29,10 @@ from regionfed_flwr.core.adaptation import compose, grad_direction, signed, smoo
 from regionfed_flwr.core.alpha import Centre, personalization_weight, shrinkage_weight, spread, theory_weight
 from regionfed_flwr.core.conflict import Conflict, measure_conflict
 from regionfed_flwr.core.fixed_point import add_totals, mean
-from regionfed_flwr.core.search import GoldenSection, KSection, Search, SearchResult, minimise
+from regionfed_flwr.core.search import GoldenSection, SearchResult, minimise
 from regionfed_flwr.strategies.base import THETA, RegionalStrategy
 from regionfed_flwr.strategies.events import Callback, Judgement
+from regionfed_flwr.strategies.intensity import search_intensities
 from regionfed_flwr.strategies.local import Update, UserTask, full_gradient, mean_loss, second_order, train_locally
 from regionfed_flwr.strategies.replies import Collected
 from regionfed_flwr.strategies.routing import Routing
@@ -187,37 +188,18 @@ class RegionFed(RegionalStrategy):
     def _search(
         self, server_round: int, directions: dict[int, Tensor], alphas: dict[int, float]
     ) -> dict[int, SearchResult]:
-        """Find rho_r for all regions at once; each exchange measures all points that are asked for."""
+        """Find rho_r for all regions; nothing when it is fixed or chosen on the device."""
         if self.config.rho_search not in ("golden", "section-k"):
             return {}
-        searches = {r: new_search(self.config) for r in directions}
-        factor = {r: alphas[r] if self.config.search_with_alpha else 1.0 for r in directions}
-        while open_searches := {r: s for r, s in searches.items() if not s.done}:
-            points = {r: s.ask() for r, s in open_searches.items()}
-            models = tuple(f"point-{i}" for i in range(max(map(len, points.values()))))
-            judgement = Judgement(
-                models,
-                {THETA: self.theta, **{f"{ADAPTATION}/{r}": directions[r] for r in points}},
-                {f"intensity/{r}": self._padded([factor[r] * x for x in xs], len(models)) for r, xs in points.items()},
-                measure="loss",
-            )
-            users = [u for u, r in enumerate(self.topology.region_of) if r in points]
-            losses = self.exchange.evaluate(server_round, judgement, users, "validation")
-            for r, xs in points.items():
-                members = self.topology.users_of_region(r)
-                searches[r].tell([self._regional_loss(losses[models[i]], members) for i in range(len(xs))])
-        return {r: search.result() for r, search in searches.items()}
-
-    @staticmethod
-    def _padded(values: list[float], length: int) -> list[float]:
-        return values + values[-1:] * (length - len(values))
-
-    @staticmethod
-    def _regional_loss(counts: dict[int, dict[str, float]], members: Sequence[int]) -> float:
-        """Return the mean validation loss of a region; without any validation sample every point is as good."""
-        rows = [counts[u] for u in members if u in counts]
-        weight = sum(row["loss.count"] for row in rows)
-        return sum(row["loss.sum"] for row in rows) / weight if weight else 0.0
+        vectors = {THETA: self.theta, **{f"{ADAPTATION}/{r}": v for r, v in directions.items()}}
+        factors = {r: alphas[r] if self.config.search_with_alpha else 1.0 for r in directions}
+        return search_intensities(
+            self.config,
+            self.topology,
+            vectors,
+            factors,
+            lambda judgement, users: self.exchange.evaluate(server_round, judgement, users, "validation"),
+        )
 
     def _alpha(self, region: int, distances: dict[int, float], adaptation_norm: float) -> float:
         """Return alpha_r in the configured mode."""
@@ -278,13 +260,6 @@ def _numbers(state: RegionState, theta_norm: float) -> dict[str, float]:
         numbers["search_evaluations"] = float(state.search.evaluations)
         numbers["search_boundary"] = float(("low", "none", "high").index(state.search.at_boundary) - 1)
     return numbers
-
-
-def new_search(config: RunConfig) -> Search:
-    """Return a search for rho as configured."""
-    if config.rho_search == "section-k":
-        return KSection(0.0, config.rho_max, config.rho_tolerance)
-    return GoldenSection(0.0, config.rho_max, config.rho_tolerance)
 
 
 class RegionFedClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from regionfed_flwr.core.fixed_point import FixedPointError, add_totals
 from regionfed_flwr.core.metrics import Counts
 from regionfed_flwr.strategies.wire import WireError, decode_vectors, float_list, int_list, num_bytes, read_metrics
 
+_FLOWER_WRAP = re.compile(r"<class '[^']*'>:<'(.*)'>\s*$", re.DOTALL)
+_RAY_WRAP = re.compile(r"^\s*Exception \w+ occurred\. Message:\s*")
 _NODE_DOWN = {2: "its client raised", 5: "the node is unavailable", 8: "its client process died"}
 
 
@@ -62,8 +65,10 @@ class Collected:
 def error_reason(message: Message) -> str:
     """Say in one sentence why a node's reply is an error."""
     known = _NODE_DOWN.get(message.error.code, f"error code {message.error.code}")
-    lines = [line.strip() for line in (message.error.reason or "").splitlines() if line.strip()]
-    return f"{known}: {lines[-1]}" if lines else known
+    text = message.error.reason or ""
+    inner = _FLOWER_WRAP.match(text)  # "<class 'X'>:<'text'>", and "Exception X occurred. Message: text" inside
+    said = " ".join(_RAY_WRAP.sub("", inner.group(1) if inner else text).split())
+    return f"{known}: {said}" if said else known
 
 
 def collect_train(

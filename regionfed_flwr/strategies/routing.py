@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from regionfed_flwr.config import RunConfig
 from regionfed_flwr.core.conflict import Conflict
@@ -96,13 +97,14 @@ class Routing:
         reports = {u: int(m["report"]) for u, m in replies.metrics.items() if m.get("report", -1.0) >= 0}
         classes = int(max((m.get("classes", 1.0) for m in replies.metrics.values()), default=1))
 
-        def histogram(users: Sequence[int]) -> np.ndarray:
-            counts = np.bincount([reports[u] for u in users if u in reports], minlength=classes)
-            return estimate_histogram(counts, self.config.ldp_epsilon)
+        def histogram(region: int) -> npt.NDArray[np.float64]:
+            mine = [reports[u] for u in self.topology.users_of_region(region) if u in reports]
+            return estimate_histogram(np.bincount(mine, minlength=classes), self.config.ldp_epsilon)
 
-        everyone = histogram(range(len(self.topology.region_of)))
-        regions = range(len(self.topology.region_names))
-        return {r: kl_divergence(histogram(self.topology.users_of_region(r)), everyone) for r in regions}
+        estimates = [histogram(r) for r in range(len(self.topology.region_names))]
+        # The mean of the estimates, not the pooled estimate: else a third of the regions diverges by noise alone.
+        everyone = np.mean(estimates, axis=0)
+        return {r: kl_divergence(estimate, everyone) for r, estimate in enumerate(estimates)}
 
     def _signals(
         self, conflict: Conflict, sizes: Mapping[int, int], divergence: dict[int, float]

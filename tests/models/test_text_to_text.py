@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from regionfed_flwr.core.metrics import scores
 from regionfed_flwr.data.base import Query
-from regionfed_flwr.models.text_to_text import NO_WORD, prompt, read_tags, tag_counts, tag_numbers, target
+from regionfed_flwr.models.text_to_text import NO_WORD, prefixes, prompt, read_tags, tag_counts, tag_numbers, target
 
 TAGS = ("O", "BRAND", "PRODUCT")
 QUERY = Query(("red", "shoes"), ("red", "sheos"), "find_product", ("O", "PRODUCT"), "fashion")
@@ -20,13 +20,19 @@ QUERY = Query(("red", "shoes"), ("red", "sheos"), "find_product", ("O", "PRODUCT
     ],
 )
 def test_prompts_and_targets(task, source, answer):
-    assert prompt(task, QUERY) == source
+    assert prompt(task, QUERY, prefixes(TAGS)[task]) == source
     assert target(task, QUERY) == answer
+
+
+def test_the_prompt_tells_the_tag_schemes_apart():
+    io, bio = prefixes(TAGS), prefixes(("O", "B-BRAND", "I-BRAND"))
+    assert {task for task in io if io[task] != bio[task]} == {"entity"}
+    assert len({*io.values(), *bio.values()}) == 4
 
 
 def test_a_query_without_words_keeps_its_prompt():
     empty = Query((), (), "find_product", (), "fashion")
-    assert [prompt("spell", empty), target("spell", empty)] == ["spell:", ""]
+    assert [prompt("spell", empty, "spell:"), target("spell", empty)] == ["spell:", ""]
 
 
 def test_short_answers_are_filled_and_long_ones_cut():

@@ -84,7 +84,7 @@ def negative_examples(content):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (raises, "its client raised: RuntimeError: the disk is full"),
+        (raises, "its client raised: the disk is full"),
         (other_keys, "unexpected vector 'weights'"),
         (no_metrics, "the record 'metrics' is missing"),
         (no_arrays, "the record 'arrays' is missing"),
@@ -138,3 +138,23 @@ def test_divergence_of_everybody_leaves_the_model_unchanged_and_is_said():
     q = Quadratics([0, 1], [[1.0], [3.0]], curvature=(1e30, 1e30), start=[2.0])
     with pytest.raises(RegionFedError, match="not finite or too large"):
         q.run("regionfed", learning_rate=1e30, evaluate_every=0)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "<class 'RuntimeError'>:<'the disk\n is full'>",
+        "<class 'flwr.clientapp.client_app.ClientAppException'>:<'\nException ClientAppException occurred. "
+        "Message: the disk is full'>",
+        "the disk is full",
+    ],
+)
+def test_what_a_client_said_is_freed_of_its_wrapping(reason):
+    from flwr.app import Error
+
+    from regionfed_flwr.simulation.in_process import InProcessGrid
+    from regionfed_flwr.strategies.replies import error_reason
+
+    InProcessGrid(ClientApp(), 1, {})
+    message = Message(RecordDict(), 1, "train")
+    assert error_reason(Message(Error(2, reason), reply_to=message)) == "its client raised: the disk is full"
