@@ -25,7 +25,7 @@ class RunConfig:
     # Run
     seed: int = declare(0, "seed of every draw", group="run", low=0, high=2**31 - 1)
     method: str = declare("regionfed", "training method", group="run", choices=("regionfed", "fedavg"))
-    num_server_rounds: int = declare(6, "communication rounds T", group="run", low=1)
+    num_server_rounds: int = declare(5, "communication rounds T", group="run", low=1)
     evaluate_every: int = declare(
         1, "evaluate on the users' test parts every k rounds (and at the start and end); 0: never", group="run", low=0
     )
@@ -59,7 +59,7 @@ class RunConfig:
     optimizer: str = declare(
         "adamw", "local optimizer, created anew each round", group="local training", choices=("adamw", "sgd")
     )
-    learning_rate: float = declare(3e-3, "local learning rate", group="local training", above=0)
+    learning_rate: float = declare(2e-3, "local learning rate", group="local training", above=0)
     momentum: float = declare(0.0, "momentum of sgd", group="local training", low=0, high=0.999)
     weight_decay: float = declare(0.0, "decoupled weight decay of adamw, L2 of sgd", group="local training", low=0)
 
@@ -70,7 +70,7 @@ class RunConfig:
         "femnist only: LEAF folder, .npz of writer arrays, saved dataset or hub name; empty: rendered glyphs",
         group="data",
     )
-    samples_per_user: int = declare(100, "samples of each user, all parts together", group="data", low=1)
+    samples_per_user: int = declare(200, "samples of each user, all parts together", group="data", low=1)
     validation_fraction: float = declare(
         0.15, "share of a user's samples kept for validation", group="data", low=0, high=0.9
     )
@@ -142,7 +142,7 @@ class RunConfig:
         group="regionfed",
         choices=("fixed", "section-k", "golden", "on-device"),
     )
-    rho: float = declare(1.0, "intensity when it is fixed", group="regionfed", low=0)
+    rho: float = declare(0.7, "intensity when it is fixed", group="regionfed", low=0)
     rho_max: float = declare(2.0, "upper end of the search", group="regionfed", above=0)
     rho_tolerance: float = declare(0.01, "tolerance of the search", group="regionfed", above=0)
     search_with_alpha: bool = declare(

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from regionfed_flwr.core.metrics import scores
 from regionfed_flwr.core.seeding import numpy_generator, torch_generator
-from regionfed_flwr.data.base import Query
 from regionfed_flwr.data.esci import INTENTS, lexicon, neutral_queries, tag_names
 from regionfed_flwr.data.esci.corruption import misspell
+from regionfed_flwr.errors import RegionFedError
 from regionfed_flwr.models.base import Rows
 from regionfed_flwr.models.t5 import END, PAD, Backbone, T5Learner, new_tiny
 from regionfed_flwr.models.text_to_text import RowEncoder, prefixes
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 VOCABULARY = 1472
-STEPS = 9000
+STEPS = 4000
 BATCH_ROWS = 32
 LEARNING_RATE = 3e-3
 WARMUP_STEPS = 100
@@ -109,7 +108,18 @@ def pretrain(out_dir: Path, seed: int = 0, steps: int = STEPS, progress: Progres
     -------
     dict
         Scores of the stored model on 500 neutral queries that it has not seen.
+
+    Raises
+    ------
+    RegionFedError
+        When there is no step to make or the folder cannot be made.
     """
+    if steps < 1:
+        raise RegionFedError(f"Pretraining takes at least 1 step, not {steps}.")
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RegionFedError(f"The folder '{out_dir}' cannot be made: {error.strerror}.") from error
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums depend on the number of threads, and the file shall not
     try:
@@ -119,7 +129,6 @@ def pretrain(out_dir: Path, seed: int = 0, steps: int = STEPS, progress: Progres
 
 
 def _pretrain(out_dir: Path, seed: int, steps: int, progress: Progress | None) -> dict[str, float]:
-    out_dir.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(seed)
     tokenizer.save(str(out_dir / TINY_TOKENIZER.name))
     backbone = new_tiny(tokenizer, seed)
@@ -157,7 +166,7 @@ def _about(seed: int, steps: int, result: dict[str, float]) -> dict[str, object]
 
 
 def _batches(backbone: Backbone, seed: int) -> Iterator[Rows]:
-    """Yield batches without end: all tasks on neutral queries, BIO tags, and spelling of words in any order."""
+    """Yield batches without end: mostly of all tasks, some of BIO tags, some of spelling, which is learnt last."""
     io = RowEncoder(backbone.tokenizer, backbone.pad, tag_names("io"))
     bio = RowEncoder(backbone.tokenizer, backbone.pad, tag_names("bio"), ("entity",))
     spell = RowEncoder(backbone.tokenizer, backbone.pad, (), ("spell",))
@@ -167,7 +176,7 @@ def _batches(backbone: Backbone, seed: int) -> Iterator[Rows]:
         parts = [
             io.encode(neutral_queries(384, generator, typo_rate=TYPO_RATE)),
             bio.encode(neutral_queries(192, generator, typo_rate=TYPO_RATE, tag_scheme="bio")),
-            spell.encode([_words(generator) for _ in range(192)]),
+            spell.encode(neutral_queries(192, generator, typo_rate=TYPO_RATE)),
         ]
         shuffled = [(part, torch.randperm(len(part["task"]), generator=order)) for part in parts]
         places = [(part, place) for part, rows in shuffled for place in torch.split(rows, BATCH_ROWS)]
@@ -175,11 +184,3 @@ def _batches(backbone: Backbone, seed: int) -> Iterator[Rows]:
             part, place = places[number]
             yield {name: tensor[place] for name, tensor in part.items()}
         chunk += 1
-
-
-def _words(generator: np.random.Generator) -> Query:
-    """Return some words of the language in any order, as spelt and as typed: either form of a word that has two."""
-    known = lexicon()
-    tokens = tuple(known[i] for i in generator.integers(len(known), size=generator.integers(1, 6)))
-    typed = tuple(misspell(w, generator, avoid=known) if generator.random() < TYPO_RATE else w for w in tokens)
-    return Query(tokens, typed, intent="", tags=(), category="")

@@ -31,6 +31,7 @@ TINY_SHAPE: dict[str, Any] = {
     "num_decoder_layers": 2,
     "num_heads": 4,
     "dropout_rate": 0.0,
+    "attn_implementation": "eager",  # the fastest for rows this short
 }
 PAD, END = "<pad>", "</s>"
 EVALUATION_ROWS = 256
@@ -102,6 +103,7 @@ def load_backbone(name: str) -> Backbone:
 
 
 def _from_transformers(name: str) -> Backbone:
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
 
@@ -111,12 +113,18 @@ def _from_transformers(name: str) -> Backbone:
             raise RegionFedError(f"model = '{name}' is a model of type '{kind}', but allowed is a T5.")
         tokenizer = AutoTokenizer.from_pretrained(name)
         module = T5ForConditionalGeneration.from_pretrained(name, dropout_rate=0.0, dtype=torch.float32)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise RegionFedError(
             f"model = '{name}' cannot be loaded: it is neither 't5-tiny', nor a folder with a saved T5 and its "
             "tokenizer, nor the name of one that the hub offers or the cache holds."
         ) from error
-    return Backbone(module, tokenizer.backend_tokenizer)
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is None or fast.encode("a").ids[-1:] != [module.config.eos_token_id]:
+        raise RegionFedError(
+            f"model = '{name}' has a tokenizer that cannot be used: allowed is a fast one (tokenizer.json) that ends "
+            "each text with the model's end token."
+        )
+    return Backbone(module, fast)
 
 
 class T5Learner:

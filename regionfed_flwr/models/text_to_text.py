@@ -39,12 +39,6 @@ def target(task: str, query: Query) -> str:
     return " ".join(answers[task])
 
 
-def tag_numbers(words: Sequence[str], tags: Sequence[str]) -> list[int]:
-    """Return the place of each word in ``tags``; a word that is no tag gets ``len(tags)``, which is always wrong."""
-    places = {tag: i for i, tag in enumerate(tags)}
-    return [places.get(word, len(tags)) for word in words]
-
-
 def read_tags(texts: Sequence[str], tags: Sequence[str], words: int) -> Tensor:
     """Read decoded entity answers word by word.
 
@@ -60,11 +54,13 @@ def read_tags(texts: Sequence[str], tags: Sequence[str], words: int) -> Tensor:
     Returns
     -------
     Tensor of int64, shape (len(texts), words)
-        Numbers of the tags; a missing word is "O", surplus words are left out.
+        Places in ``tags``. A missing word is "O", surplus words are left out, and a word that is no tag gets
+        ``len(tags)``, which is always wrong.
     """
+    places = {tag: i for i, tag in enumerate(tags)}
     found = torch.full((len(texts), words), tags.index(OUTSIDE), dtype=torch.long)
     for row, text in zip(found, texts, strict=True):
-        numbers = tag_numbers(text.split()[:words], tags)
+        numbers = [places.get(word, len(tags)) for word in text.split()[:words]]
         row[: len(numbers)] = torch.tensor(numbers, dtype=torch.long)
     return found
 
@@ -120,7 +116,8 @@ class RowEncoder:
         max_source_length: int = 32,
         max_target_length: int = 32,
     ) -> None:
-        self._tokenizer, self._pad, self._tags, self._tasks = tokenizer, pad, tuple(tags), tuple(tasks)
+        self._tokenizer, self._pad, self._tasks = tokenizer, pad, tuple(tasks)
+        self._places = {tag: i for i, tag in enumerate(tags)}
         self._limits = (max_source_length, max_target_length)
         self._prefixes = prefixes(tags)
 
@@ -138,7 +135,7 @@ class RowEncoder:
         tags = torch.full((len(pairs), words), NO_WORD, dtype=torch.long)
         for row, (task, sample) in zip(tags, pairs, strict=True):
             if task == "entity":
-                row[: len(sample.tags)] = torch.tensor(tag_numbers(sample.tags, self._tags), dtype=torch.long)
+                row[: len(sample.tags)] = torch.tensor([self._places[tag] for tag in sample.tags], dtype=torch.long)
         return {
             "source": self._tokens([prompt(t, sample, self._prefixes[t]) for t, sample in pairs], self._limits[0]),
             "target": self._tokens([target(t, sample) for t, sample in pairs], self._limits[1]),

@@ -22,6 +22,7 @@ ASSETS = Path(__file__).parent / "assets"
 TINY_WEIGHTS = ASSETS / "t5-tiny.json"
 TINY_TOKENIZER = ASSETS / "t5-tiny-tokenizer.json"
 
+_LINE = 120
 _DTYPES: dict[str, np.dtype[Any]] = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 
 
@@ -55,13 +56,14 @@ def save_weights(
     if not np.isfinite(stored).all():
         raise RegionFedError(f"The weights for '{path}' are not all finite in {dtype}; nothing was written.")
     raw = stored.tobytes()
+    text = base64.b64encode(raw).decode("ascii")
     content = {
         "format": FORMAT,
         "about": dict(about),
         "dtype": dtype,
         "parameters": [[name, list(shape)] for name, shape in zip(space.names, space.shapes, strict=True)],
         "sha256": hashlib.sha256(raw).hexdigest(),
-        "data": base64.b64encode(raw).decode("ascii"),
+        "data": [text[start : start + _LINE] for start in range(0, len(text), _LINE)],
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -86,7 +88,7 @@ def load_weights(path: Path) -> tuple[ParamSpace, Tensor, dict[str, Any]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError
-        raw = base64.b64decode(content["data"], validate=True)
+        raw = base64.b64decode("".join(content["data"]), validate=True)
         names, shapes = zip(*content["parameters"], strict=True)
         space = ParamSpace(tuple(names), tuple(tuple(shape) for shape in shapes))
         stored = np.frombuffer(raw, _DTYPES[content["dtype"]])

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 from regionfed_flwr.core.metrics import scores
 from regionfed_flwr.core.seeding import numpy_generator
 from regionfed_flwr.data.esci import INTENTS, lexicon, neutral_queries, tag_names
+from regionfed_flwr.errors import RegionFedError
 from regionfed_flwr.models.pretrain import VOCABULARY, build_tokenizer, pretrain
 from regionfed_flwr.models.t5 import T5Learner, load_backbone
 from regionfed_flwr.models.text_to_text import prefixes
@@ -35,6 +36,14 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
     assert {steps for _, steps, _ in seen} == {20}
     assert seen[19][2] < seen[0][2]
     assert torch.get_num_threads() == threads
+
+
+def test_what_cannot_be_done_is_one_sentence(tmp_path):
+    with pytest.raises(RegionFedError, match="at least 1 step, not 0"):
+        pretrain(tmp_path, steps=0)
+    (tmp_path / "file").touch()
+    with pytest.raises(RegionFedError, match="cannot be made"):
+        pretrain(tmp_path / "file", steps=1)
 
 
 def test_packaged_tokenizer_can_be_made_again(tokenizer):

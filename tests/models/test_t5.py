@@ -62,7 +62,7 @@ def _fit(learner, rows, steps, seed=0):
             learner.flat.zero_grad()
 
 
-def _save_t5(folder, dropout=0.1, untrained=True):
+def _save_t5(folder, tokenizer=None):
     """Save a small T5 as a user may have it: with dropout, and a tokenizer of its own."""
     from transformers import PreTrainedTokenizerFast
     from transformers.models.t5.modeling_t5 import T5ForConditionalGeneration
@@ -70,12 +70,12 @@ def _save_t5(folder, dropout=0.1, untrained=True):
     tiny = load_backbone("t5-tiny")
     config = tiny.module.config
     config.update({"d_model": 16, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 1})
-    config.dropout_rate = dropout
+    config.dropout_rate = 0.1
     with torch.random.fork_rng():
         torch.manual_seed(0)
         T5ForConditionalGeneration(config).save_pretrained(folder)
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=tiny.tokenizer, **special).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer or tiny.tokenizer, **special).save_pretrained(folder)
     return folder
 
 
@@ -92,14 +92,18 @@ def test_each_tied_tensor_lies_in_the_vector_once(learner):
         assert (tied.weight == 0.5).all()
 
 
-def test_tied_gradients_arrive_from_all_uses(learner):
-    rows = learner.encode(QUERIES)
+def test_the_flat_gradient_is_the_slope_of_the_loss(learner):
+    rows, start = learner.encode(QUERIES), learner.flat.read()
     learner.flat.zero_grad()
     learner.loss(rows).backward()
-    gradient = learner.flat.space.split(learner.flat.vector.grad)["shared.weight"]
-    used = set(rows["source"].flatten().tolist())
-    assert all(gradient[token].abs().sum() > 0 for token in used | set(range(len(gradient))))  # softmax reaches all
+    gradient = learner.flat.vector.grad.clone()
     learner.flat.zero_grad()
+    direction, slope = gradient / gradient.norm(), float(gradient.norm())  # steepest: least drowned by rounding
+    losses = []
+    for step in (1e-3, -1e-3):
+        learner.flat.write(start + step * direction)
+        losses.append(float(learner.loss(rows).detach()))
+    assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(slope, rel=0.02)
 
 
 def test_t5_tiny_starts_from_the_packaged_weights():
@@ -299,6 +303,7 @@ def test_bio_tags_have_a_prompt_of_their_own():
 
 
 def test_models_that_cannot_be_used_are_refused_in_one_sentence(tmp_path):
+    from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig
 
     with pytest.raises(RegionFedError, match=r"model = '.*none' cannot be loaded"):
@@ -306,6 +311,13 @@ def test_models_that_cannot_be_used_are_refused_in_one_sentence(tmp_path):
     BertConfig().save_pretrained(tmp_path / "bert")
     with pytest.raises(RegionFedError, match="of type 'bert', but allowed is a T5"):
         load_backbone(str(tmp_path / "bert"))
+    other = load_backbone("t5-tiny").tokenizer
+    other.post_processor = TemplateProcessing(single="$A")
+    with pytest.raises(RegionFedError, match="has a tokenizer that cannot be used"):
+        load_backbone(str(_save_t5(tmp_path / "endless", tokenizer=other)))
+    (tmp_path / "endless" / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(RegionFedError, match="cannot be loaded"):
+        load_backbone(str(tmp_path / "endless"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(RegionFedError, match="cannot be loaded"):
         load_backbone(str(tmp_path / "empty"))

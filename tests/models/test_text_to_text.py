@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from regionfed_flwr.core.metrics import scores
 from regionfed_flwr.data.base import Query
-from regionfed_flwr.models.text_to_text import NO_WORD, prefixes, prompt, read_tags, tag_counts, tag_numbers, target
+from regionfed_flwr.models.text_to_text import NO_WORD, prefixes, prompt, read_tags, tag_counts, target
 
 TAGS = ("O", "BRAND", "PRODUCT")
 QUERY = Query(("red", "shoes"), ("red", "sheos"), "find_product", ("O", "PRODUCT"), "fashion")
@@ -38,7 +38,6 @@ def test_a_query_without_words_keeps_its_prompt():
 def test_short_answers_are_filled_and_long_ones_cut():
     found = read_tags(["PRODUCT", "O BRAND PRODUCT", "", "O shoes"], TAGS, 2)
     assert found.tolist() == [[2, 0], [0, 1], [0, 0], [0, 3]]
-    assert tag_numbers(("BRAND", "shoes"), TAGS) == [1, 3]
 
 
 def test_counts_by_hand():
@@ -53,7 +52,7 @@ def test_counts_agree_with_sets_of_tagged_words(rows, seed):
     words = max(map(len, rows))
     gold = torch.full((len(rows), words), NO_WORD)
     for line, tags in zip(gold, rows, strict=True):
-        line[: len(tags)] = torch.tensor(tag_numbers(tags, TAGS), dtype=torch.long)
+        line[: len(tags)] = torch.tensor(list(map(TAGS.index, tags)), dtype=torch.long)
     found = torch.randint(0, 4, gold.shape, generator=torch.Generator().manual_seed(seed))
     flat = list(zip(gold.flatten().tolist(), found.flatten().tolist(), strict=True))
     wanted = {(i, g) for i, (g, _) in enumerate(flat) if g > 0}

@@ -61,7 +61,7 @@ def test_vector_of_another_length_is_refused(tmp_path):
     "change",
     [
         {"sha256": "0" * 64},
-        {"data": "AAAAAAAA"},
+        {"data": ["AAAA", "AAAA"]},
         {"parameters": [["a", [2]], ["b.weight", [2, 2]]]},
         {"dtype": "float32"},
     ],
@@ -81,7 +81,10 @@ def test_another_format_is_refused(tmp_path, text):
         load_weights(path)
 
 
-@pytest.mark.parametrize("change", [{"data": "!"}, {"dtype": "int8"}, {"parameters": [["a"]]}, {"about": None}])
+@pytest.mark.parametrize(
+    "change",
+    [{"data": ["!"]}, {"data": [1]}, {"data": None}, {"dtype": "int8"}, {"parameters": [["a"]]}, {"about": None}],
+)
 def test_malformed_fields_are_refused(tmp_path, change):
     path = _file(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
