@@ -54,7 +54,7 @@ class RunConfig:
     server_learning_rate: float = declare(1.0, "server step on the mean update", group="federation", above=0)
 
     # Local training
-    local_epochs: int = declare(4, "passes over a user's data per round E", group="local training", low=1)
+    local_epochs: int = declare(3, "passes over a user's data per round E", group="local training", low=1)
     batch_size: int = declare(32, "rows per optimizer step", group="local training", low=1)
     optimizer: str = declare(
         "adamw", "local optimizer, created anew each round", group="local training", choices=("adamw", "sgd")
@@ -98,7 +98,7 @@ class RunConfig:
 
     # RegionFed: direction
     strategy: str = declare(
-        "grad",
+        "interp",
         "adaptation direction: regional minus global update, one more regional round, gradient ahead, or routed",
         group="regionfed",
         choices=("grad", "interp", "meta", "dynamic"),
@@ -142,13 +142,12 @@ class RunConfig:
         group="regionfed",
         choices=("fixed", "section-k", "golden", "on-device"),
     )
-    rho: float = declare(0.7, "intensity when it is fixed", group="regionfed", low=0)
+    rho: float = declare(1.0, "intensity when it is fixed", group="regionfed", low=0)
     rho_max: float = declare(2.0, "upper end of the search", group="regionfed", above=0)
     rho_tolerance: float = declare(0.01, "tolerance of the search", group="regionfed", above=0)
     search_with_alpha: bool = declare(
         False, "search the intensity of alpha * rho instead of rho alone", group="regionfed"
     )
-    lambda_topo: float = declare(0.0, "weight of the topology loss in the search", group="regionfed", low=0, high=1)
 
     # RegionFed: weight
     alpha_mode: str = declare(

@@ -42,7 +42,7 @@ def test_a_run_leaves_its_artifacts(tmp_path):
     assert rounds[1]["bytes_down"] > 0 < rounds[1]["bytes_up"]
     assert all({"conflict", "alpha", "rho"} <= numbers.keys() for numbers in rounds[2]["regions"].values())
     names = {path.name for path in (tmp_path / "models").iterdir()}
-    assert names == {"shared.safetensors", "region-region-0-electronics.safetensors", "region-region-1-office.safetensors"}
+    assert names == {f"{n}.safetensors" for n in ("shared", "region-region-0-electronics", "region-region-1-office")}
     assert (tmp_path / "table.txt").is_file()
     assert {path.stem for path in (tmp_path / "figures").iterdir()} >= {"convergence", "accuracy_by_region"}
 

@@ -27,14 +27,16 @@ def describe_node(bench: Workbench, node_config: Mapping[str, Any]) -> RecordDic
                 f"This node's configuration has no whole number '{key}'; start it with "
                 "--node-config 'partition-id=0 num-partitions=2' (its place, and the number of nodes)."
             )
-    names = bench.federation.region_names
+    names, region_of = bench.federation.region_names, bench.federation.region_of
+    if not bench.config.hierarchy:
+        names, region_of = ("All users",), (0,) * len(region_of)
     return content(
         config={
             "partition-id": node_config["partition-id"],
             "num-partitions": node_config["num-partitions"],
             "region": _region_number(node_config["region"], names) if "region" in node_config else -1,
             "region-names": list(names),
-            "region-of": list(bench.federation.region_of),
+            "region-of": list(region_of),
         }
     )
 

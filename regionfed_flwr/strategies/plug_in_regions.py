@@ -1,33 +1,35 @@
-"""What the drop-in strategy knows of other people's nodes: their regions, their replies, and the arrays in them."""
+"""Which nodes are in which region, and the messages between them and the drop-in strategy."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from logging import WARNING
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from regionfed_flwr.core.adaptation import compose, grad_direction
-from regionfed_flwr.core.param_space import ParamSpace
 from regionfed_flwr.core.search import SearchResult
 from regionfed_flwr.errors import RegionFedError
+from regionfed_flwr.strategies.plug_in_replies import (
+    Layout,
+    LeftOut,
+    RegionalSums,
+    Reply,
+    log_left_out,
+    read_losses,
+    read_replies,
+    usual_arrays,
+)
 from regionfed_flwr.strategies.replies import error_reason
 from regionfed_flwr.strategies.wire import WireError
 
 RegionOf = Mapping[int, str] | Callable[[int], str | None]
-Arrays = dict[str, npt.NDArray[Any]]
-LeftOut = list[tuple[int, str]]
 _CLIENT_RAISED = 2  # Flower's code for a ClientApp that raised; the others are the node's or the network's
 
 
@@ -110,7 +112,7 @@ class Regions:
             lack = f"its answer to the query '{self._query}' holds no 'region' in a ConfigRecord"
         else:
             answers = {info.node_id: info.location for info in grid.get_nodes() if info.node_id in new}
-            lack = "it was registered without a location (flwr supernode register KEY --location TEXT)"
+            lack = "it was registered without one (flwr supernode register KEY --location LATITUDE,LONGITUDE)"
         for node, region in answers.items():
             if region is None or region == "":
                 raise RegionFedError(f"Node {node} has no region: {lack}.")
@@ -144,206 +146,108 @@ class Regions:
                     "the strategy another source: region_of or region_from='location'."
                 )
         if silent := [node for node in nodes if node not in answers]:
-            log(WARNING, "No answer about the region from node(s) %s: left out until there is one.", _list(silent))
+            log(
+                WARNING,
+                "No answer about the region from node(s) %s: left out until there is one.",
+                ", ".join(map(str, silent)),
+            )
         return answers
 
 
-@dataclass(frozen=True)
-class Reply:
-    """A well-formed reply: who sent it, its weight in means, its numbers and all its records."""
-
-    node: int
-    weight: float
-    metrics: MetricRecord
-    content: RecordDict
-
-
-def read_reply(message: Message | None, weighted_by_key: str) -> Reply:
-    """Check a reply for what every reply must hold.
-
-    Raises
-    ------
-    WireError
-        For none, an error, or when there is not exactly one MetricRecord with a weight from 0 upwards.
-    """
-    if message is None:
-        raise WireError("no reply in time")
-    if message.has_error():
-        raise WireError(error_reason(message))
-    records = list(message.content.metric_records.values())
-    if len(records) != 1:
-        raise WireError(f"it holds {len(records)} MetricRecords instead of one")
-    weight = records[0].get(weighted_by_key)
-    if not isinstance(weight, int | float) or not math.isfinite(weight) or weight < 0:
-        raise WireError(f"its '{weighted_by_key}' is {weight!r} instead of a number from 0 upwards")
-    return Reply(message.metadata.src_node_id, float(weight), records[0], message.content)
-
-
-def read_replies(messages: Iterable[Message], weighted_by_key: str, finite: bool) -> tuple[list[Reply], LeftOut]:
-    """Return the replies that can be averaged, by node id, and node and reason of the others.
-
-    Metrics must have the keys that most replies have, and with ``finite`` no value that is not finite.
-    """
-    replies: list[Reply] = []
-    left_out: LeftOut = []
-    for message in sorted(messages, key=lambda m: m.metadata.src_node_id):
-        try:
-            reply = read_reply(message, weighted_by_key)
-            if finite and not all(np.isfinite(np.asarray(value)).all() for value in reply.metrics.values()):
-                raise WireError("its metrics hold a value that is not finite")
-            replies.append(reply)
-        except WireError as error:
-            left_out.append((message.metadata.src_node_id, str(error)))
-    usual = _most_common([frozenset(reply.metrics) for reply in replies])
-    for reply in replies:
-        if reply.metrics.keys() != usual:
-            text = f"its metrics are {_list(reply.metrics)}, but those of most nodes are {_list(usual)}"
-            left_out.append((reply.node, text))
-    return [reply for reply in replies if reply.metrics.keys() == usual], left_out
-
-
-def read_losses(messages: Iterable[Message | None], weighted_by_key: str, loss_key: str) -> tuple[float, list[float]]:
-    """Return the weight and the losses of one node's replies; one that is not finite stays: it is the worst.
-
-    Raises
-    ------
-    WireError
-        When a reply is missing, malformed or without the loss.
-    """
-    replies = [read_reply(message, weighted_by_key) for message in messages]
-    losses = [reply.metrics.get(loss_key) for reply in replies]
-    numbers = [float(loss) for loss in losses if isinstance(loss, int | float)]
-    if len(numbers) < len(losses):
-        raise WireError(f"its metrics hold no number '{loss_key}', but {_list(replies[0].metrics)}")
-    return replies[0].weight, numbers
-
-
-def log_left_out(server_round: int, exchange: str, left_out: LeftOut) -> None:
-    """Say in a sentence each who was left out of an exchange and why."""
-    for node, reason in left_out:
-        log(WARNING, "Round %s, %s: node %s is left out: %s", server_round, exchange, node, reason)
-
-
-def usual_arrays(replies: Sequence[Reply]) -> ArrayRecord:
-    """Return the first ArrayRecord whose names and shapes are those of most replies; an empty one without any."""
-    records = [record for reply in replies for record in reply.content.array_records.values()]
-    kinds = [frozenset((name, tuple(array.shape)) for name, array in record.items()) for record in records]
-    return records[kinds.index(_most_common(kinds))] if records else ArrayRecord()
-
-
-class Layout:
-    """Names, shapes and types of a model's arrays, and which of them have a direction.
+class Exchange:
+    """The server's end of the messages of one run.
 
     Parameters
     ----------
-    arrays : ArrayRecord
-        The model.
-    buffers : str
-        Regular expression, searched in the names: arrays that stay the shared model's, as integers do.
-
-    Attributes
-    ----------
-    space : ParamSpace
-        The arrays that have a direction, as one vector of d coordinates.
+    regions : Regions
+        Where nodes are.
+    layout : Layout
+        What the model's arrays are; empty until it is known.
+    keys : tuple of str
+        Where messages hold arrays and configuration.
+    weighted_by_key, loss_key : str
+        Where metrics hold a reply's weight, and its loss.
     """
 
-    def __init__(self, arrays: ArrayRecord, buffers: str) -> None:
-        self.dtypes = {name: np.dtype(array.dtype) for name, array in arrays.items()}
-        self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-        moving = [n for n, dtype in self.dtypes.items() if dtype.kind == "f" and not re.search(buffers, n)]
-        self.space = ParamSpace(tuple(moving), tuple(self.shapes[n] for n in moving))
+    def __init__(
+        self, regions: Regions, layout: Layout, keys: tuple[str, str], weighted_by_key: str, loss_key: str
+    ) -> None:
+        self.regions, self.layout = regions, layout
+        self._keys, self._weighted_by, self._loss_key = keys, weighted_by_key, loss_key
+        self.grid: Grid | None = None
+        self.timeout = 3600.0
+        self.train_config, self.evaluate_config = ConfigRecord(), ConfigRecord()
 
-    def decode(self, reply: Reply) -> Arrays:
-        """Return the arrays of a reply.
+    def request(self, kind: str, group: str, node: int, arrays: ArrayRecord, config: ConfigRecord) -> Message:
+        """Make a message; a SuperLink tells messages apart by their hash, and ``group`` tells equal ones apart."""
+        content = RecordDict({self._keys[0]: arrays, self._keys[1]: config})
+        return Message(content, node, kind, group_id=group)
 
-        Raises
-        ------
-        WireError
-            For no or several ArrayRecords, other names or shapes, what cannot be read, or a value that is not finite.
-        """
-        records = list(reply.content.array_records.values())
-        if len(records) != 1:
-            raise WireError(f"it holds {len(records)} ArrayRecords instead of one")
-        if odd := sorted(records[0].keys() ^ self.shapes.keys()):
-            raise WireError(f"its array names differ from the model's in '{odd[0]}'")
-        arrays: Arrays = {}
-        for name, shape in self.shapes.items():
+    def read_train(
+        self, server_round: int, messages: Iterable[Message], asked: Iterable[int]
+    ) -> tuple[RegionalSums, list[Reply], LeftOut]:
+        """Add the usable replies to train messages by region; return sums, these replies, and who was left out."""
+        replies, left_out = read_replies(messages, self._weighted_by, finite=False)
+        self.regions.learn((reply.node for reply in replies), self.grid, self.timeout)
+        if not self.layout.shapes:  # aggregate_train without configure_train
+            self.layout = Layout(usual_arrays(replies), self.layout.buffers)
+        sums = RegionalSums()
+        used: list[Reply] = []
+        for reply in replies:
             try:
-                values = records[0][name].numpy()
-                finite = bool(np.isfinite(values).all())
-            except (TypeError, ValueError, EOFError, OSError) as error:
-                raise WireError(f"its array '{name}' cannot be read: {error}") from None
-            if values.shape != shape:
-                raise WireError(f"its array '{name}' has shape {values.shape} instead of {shape}")
-            if not finite:
-                raise WireError(f"its array '{name}' holds a value that is not finite")
-            arrays[name] = values
-        return arrays
+                sums.add(self.regions.of(reply.node), self.layout.decode(reply), reply.weight)
+                used.append(reply)
+            except WireError as error:
+                left_out.append((reply.node, str(error)))
+        heard = {reply.node for reply in used} | {node for node, _ in left_out}
+        left_out += [(node, "no reply in time") for node in asked if node not in heard]
+        log_left_out(server_round, "train", left_out)
+        return sums, used, left_out
 
-    def encode(self, arrays: Arrays) -> ArrayRecord:
-        """Return a record with the model's own names and types; what is not a float is rounded."""
-        kept = {n: np.rint(arrays[n]) if dtype.kind in "iub" else arrays[n] for n, dtype in self.dtypes.items()}
-        return ArrayRecord({n: Array(np.asarray(values).astype(self.dtypes[n])) for n, values in kept.items()})
+    def train_again(
+        self, server_round: int, shared: ArrayRecord, nodes: Mapping[str, list[int]], extra: ConfigRecord
+    ) -> dict[str, Tensor]:
+        """Return what one more round of each region's nodes adds to the new shared model."""
+        config = ConfigRecord({**self.train_config, **extra})
+        asked = [node for members in nodes.values() for node in members]
+        requests = [self.request(MessageType.TRAIN, "again", node, shared, config) for node in asked]
+        sums, _, _ = self.read_train(server_round, self._send(requests), asked)
+        for region in nodes.keys() - set(sums.present):
+            log(WARNING, "Round %s: region %s could not train on and gets the direction 'grad'.", server_round, region)
+        origin = {name: array.numpy() for name, array in shared.items()}
+        return {region: self.layout.direction(sums.mean([region]), origin) for region in sums.present}
 
-    def direction(self, regional: Arrays, origin: Arrays) -> Tensor:
-        """Return what is added to ``origin`` to get ``regional``, shape ``(d,)``, float32.
+    def losses(
+        self, server_round: int, models: Mapping[str, list[ArrayRecord]], nodes: Mapping[str, list[int]]
+    ) -> dict[str, list[float]]:
+        """Have each region's nodes evaluate its models; return the mean losses over nodes that judged all of them."""
+        config = ConfigRecord({**self.evaluate_config, "server-round": server_round})
+        requests = {
+            node: [self.request(MessageType.EVALUATE, f"rho-{i}", node, m, config) for i, m in enumerate(candidates)]
+            for region, candidates in models.items()
+            for node in nodes[region]
+        }
+        replies = {m.metadata.reply_to_message_id: m for m in self._send(list(chain(*requests.values())))}
+        rows: dict[int, tuple[float, list[float]]] = {}
+        left_out: LeftOut = []
+        for node, asked in requests.items():
+            try:
+                answers = [replies.get(request.metadata.message_id) for request in asked]
+                rows[node] = read_losses(answers, self._weighted_by, self._loss_key)
+            except WireError as error:
+                left_out.append((node, str(error)))
+        log_left_out(server_round, "search", left_out)
+        if not rows:
+            reason = f"the first: {left_out[0][1]}; loss_key names the loss in the metrics of an evaluate reply."
+            raise RegionFedError(f"The search for rho in round {server_round} got no loss from any node; {reason}")
+        means: dict[str, list[float]] = {}
+        for region in models:
+            judged = [rows[node] for node in nodes[region] if node in rows]
+            weights = [weight for weight, _ in judged]
+            if sum(weights) > 0:
+                means[region] = np.average([losses for _, losses in judged], axis=0, weights=weights).tolist()
+        return means
 
-        With the mean of all as origin this is u_r - u_bar, wherever both are counted from.
-        """
-        parts = {n: grad_direction(_tensor(regional[n]), _tensor(origin[n])) for n in self.space.names}
-        return self.space.join(parts)
-
-    def attach(self, shared: ArrayRecord, intensity: float, direction: Tensor) -> ArrayRecord:
-        """Return ``shared + intensity * direction`` (paper Eq. 4); integers and buffers are the shared model's."""
-        moved = dict(shared)
-        for name, part in self.space.split(direction).items():
-            values = compose(_tensor(shared[name].numpy()), intensity, part)
-            moved[name] = Array(values.numpy().astype(self.dtypes[name]))
-        return ArrayRecord(moved)
-
-
-class RegionalSums:
-    """Weighted sums in float64 of the arrays of each region's nodes.
-
-    Attributes
-    ----------
-    weights : dict of str to float
-        Sum of the weights of each region that replied.
-    """
-
-    def __init__(self) -> None:
-        self.weights: dict[str, float] = {}
-        self._totals: dict[str, Arrays] = {}
-
-    @property
-    def present(self) -> list[str]:
-        """Regions with a mean."""
-        return [region for region, weight in self.weights.items() if weight > 0]
-
-    def add(self, region: str, arrays: Arrays, weight: float) -> None:
-        """Add one node's arrays."""
-        self.weights[region] = self.weights.get(region, 0.0) + weight
-        totals = self._totals.setdefault(region, {})
-        for name, values in arrays.items():
-            part = np.multiply(values, weight, dtype=np.result_type(values.dtype, np.float64))
-            if name in totals:
-                totals[name] += part
-            else:
-                totals[name] = part
-
-    def mean(self, regions: Sequence[str]) -> Arrays:
-        """Return the weighted mean over some of the regions that are present."""
-        weight = sum(self.weights[r] for r in regions)
-        return {n: np.asarray(sum(self._totals[r][n] for r in regions) / weight) for n in self._totals[regions[0]]}
-
-
-def _tensor(values: npt.NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.float64))
-
-
-def _most_common(kinds: Sequence[frozenset[Any]]) -> frozenset[Any]:
-    return Counter(kinds).most_common(1)[0][0] if kinds else frozenset()
-
-
-def _list(items: Iterable[object]) -> str:
-    return ", ".join(sorted(map(str, items))) or "none"
+    def _send(self, requests: list[Message]) -> list[Message]:
+        assert self.grid is not None  # set by configure_train
+        return list(self.grid.send_and_receive(requests, timeout=self.timeout))

@@ -7,25 +7,22 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
-from regionfed_flwr.client_app import app as client_app
 from regionfed_flwr.config import parse_config
-from regionfed_flwr.server_app import app as server_app
 from regionfed_flwr.simulation.engine import processes
 from regionfed_flwr.simulation.engine.staging import stage_package, write_run_config
 from regionfed_flwr.simulation.engine.superlink import environment
-from regionfed_flwr.simulation.in_process import run_in_process
 from tests.e2e.ports import free_ports
+from tests.e2e.same import assert_same_models, run_here
 
 SMALL = {
     "model": "encoder-tiny",
     "regions": 2,
-    "users_per_region": 2,
-    "samples_per_user": 24,
-    "num_server_rounds": 2,
-    "local_epochs": 1,
-    "evaluate_every": 0,
+    "users-per-region": 2,
+    "samples-per-user": 24,
+    "num-server-rounds": 2,
+    "local-epochs": 1,
+    "evaluate-every": 0,
 }
 
 
@@ -101,7 +98,7 @@ class Deployment:
         return json.loads(text)
 
     def run(self, output: Path, **keys) -> None:
-        config = parse_config({}, **(SMALL | keys | {"output_dir": str(output)}))
+        config = parse_config(SMALL, **keys, output_dir=str(output))
         write_run_config(self.path / "run.toml", config.to_flower())
         run_id = str(self.flwr("run", str(self.app), "dep", "-c", str(self.path / "run.toml"))["run-id"])
         status: list[str] = []
@@ -127,33 +124,17 @@ def deployment():
             assert group.stop() == []
 
 
-def simulated(output: Path, **keys) -> Path:
-    config = parse_config({}, **(SMALL | keys | {"output_dir": str(output)}))
-    run_in_process(server_app, client_app, config.to_flower(), num_nodes=1)
-    return output
-
-
-def assert_same_models(one: Path, other: Path) -> None:
-    names = sorted(path.name for path in (one / "models").iterdir())
-    assert names == sorted(path.name for path in (other / "models").iterdir())
-    for name in names:
-        ours, theirs = load_file(one / "models" / name), load_file(other / "models" / name)
-        assert ours.keys() == theirs.keys()
-        assert all(ours[key].equal(theirs[key]) for key in ours), name
-
-
 @pytest.mark.timeout(400)
 def test_deployed_app_gives_the_models_of_the_simulation(deployment, tmp_path):
     for number in range(2):
         deployment.node(number, f"partition-id={number} num-partitions=2")
     deployment.run(tmp_path / "fedavg", method="fedavg")
-    assert_same_models(tmp_path / "fedavg", simulated(tmp_path / "fedavg-here", method="fedavg"))
+    assert_same_models(tmp_path / "fedavg", run_here(tmp_path / "fedavg-here", SMALL | {"method": "fedavg"}))
 
     deployment.stop_nodes()
     names = ("Urban Tech", "Young Demo.")
     for number, name in enumerate(reversed(names)):
         deployment.node(number, f'partition-id={number} num-partitions=2 region="r{names.index(name)}"')
     deployment.run(tmp_path / "regionfed")
-    here = simulated(tmp_path / "regionfed-here")
-    assert_same_models(tmp_path / "regionfed", here)
+    assert_same_models(tmp_path / "regionfed", run_here(tmp_path / "regionfed-here", SMALL))
     assert json.loads((tmp_path / "regionfed" / "results.json").read_text())["rejected"] == 0

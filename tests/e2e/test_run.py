@@ -3,12 +3,14 @@
 import contextlib
 import json
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.e2e.same import assert_same_models, run_here
 from tests.e2e.wrapper import TOY, Ended, Wrapper, wait_for
 
 pytestmark = [
@@ -64,6 +66,11 @@ def failures(tmp_path_factory) -> tuple[Path, dict[str, Ended]]:
     wrappers = {mode: Wrapper(cwd, mode, *toy(mode)) for mode in ("server-raises", "client-dies", "server-dies")}
     with running(*wrappers.values()):
         return cwd, {mode: wrapper.end() for mode, wrapper in wrappers.items()}
+
+
+def test_ray_gives_the_models_of_the_in_process_grid(together, tmp_path):
+    cwd, _, _ = together
+    assert_same_models(cwd / "real", run_here(tmp_path / "here", tomllib.loads(SMALL)))
 
 
 def test_real_app_leaves_its_results_and_says_where(together):

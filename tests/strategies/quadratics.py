@@ -101,7 +101,7 @@ class Quadratics:
         return strategy
 
     def build(self, method, rounds, num_nodes=1, node_configs=None, client_app=make_client_app, callbacks=(), **keys):
-        defaults = {"optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1, "batch_size": 1000}
+        defaults = {"optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1, "batch_size": 1000, "strategy": "grad"}
         config = parse_config({}, **({"method": method, "num_server_rounds": rounds} | defaults | keys))
         bench = QuadraticBench(config, self.region_of, self.centres, self.curvature, self.examples, self.validate)
         grid = InProcessGrid(client_app(bench), num_nodes, config.to_flower(), node_configs)

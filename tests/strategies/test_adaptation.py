@@ -264,6 +264,14 @@ def test_dynamic_routes_by_rule_b():
     assert apart.regions[0].strategy == "grad"
 
 
+def test_without_hierarchy_all_users_are_one_region():
+    q = Quadratics([0, 1, 2], CENTRES)
+    strategy = q.run("regionfed", rounds=2, hierarchy=False)
+    assert strategy.topology.region_names == ("All users",)
+    assert torch.equal(strategy.regional_models()[0], strategy.theta)
+    assert torch.equal(strategy.theta, q.run("fedavg", rounds=2).theta)
+
+
 def test_adaptation_ratio_is_logged():
     log = from_mean(rho=0.5).region_log()
     assert log[0]["adaptation_ratio"] == pytest.approx(0.5 * 2.0 / 2.0)

@@ -17,15 +17,15 @@ def test_converges_to_the_weighted_mean_of_the_centres():
 
 
 def test_unequal_local_steps_move_the_fixed_point():
-    """With small steps the fixed point tends to sum(p tau a c) / sum(p tau a), here 1.1538 for tau = (1, 10, 3)."""
-    q = Quadratics([0, 0, 1], [[0.0], [1.0], [5.0]], curvature=(1, 3, 0.5), examples=(1, 10, 3))
-    strategy = q.run(rounds=1)
-    assert strategy.theta.numel() == 1
-    # n_u rows in batches of one give n_u steps; equal weights are restored by the closed form of n-weighted means:
-    theta = q.run(rounds=4000, learning_rate=1e-3, batch_size=1).theta.item()
-    weight = [n * n * a for n, a in zip((1, 10, 3), (1, 3, 0.5), strict=True)]
-    expected = sum(w * c for w, c in zip(weight, (0, 1, 5), strict=True)) / sum(weight)
-    assert theta == pytest.approx(expected, abs=2e-2)
+    """Users with n_u batches take n_u steps and weigh n_u: with small steps n^2 a weighs the centres, not n a."""
+    examples, curvature, centres = (1, 10, 3), (1, 3, 0.5), (0, 1, 5)
+    weight = [n * n * a for n, a in zip(examples, curvature, strict=True)]
+    fixed = sum(w * c for w, c in zip(weight, centres, strict=True)) / sum(weight)
+    q = Quadratics([0, 0, 1], [[float(c)] for c in centres], curvature, examples, start=[fixed])
+    keys = {"rounds": 30, "learning_rate": 1e-3, "batch_size": 1, "evaluate_every": 0}
+    assert q.run(**keys).theta.item() == pytest.approx(fixed, abs=5e-3)
+    q.start = q.start + 1.0
+    assert q.run(**keys).theta.item() - fixed == pytest.approx((1 - 1e-3 * sum(weight) / 14) ** 30, rel=0.05)
 
 
 def test_toy_gradients_of_three_users():

@@ -1,0 +1,1 @@
+"""A Flower and PyTorch app."""
