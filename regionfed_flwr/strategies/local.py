@@ -97,12 +97,11 @@ def num_rows(rows: Rows) -> int:
 
 
 def make_optimizer(parameters: torch.nn.Parameter, config: RunConfig) -> torch.optim.Optimizer:
-    """Return a fresh optimizer over the flat vector."""
+    """Return a fresh optimizer over the flat vector; one fused kernel is several times faster on small models."""
+    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            [parameters], lr=config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
-        )
-    return torch.optim.AdamW([parameters], lr=config.learning_rate, weight_decay=config.weight_decay)
+        return torch.optim.SGD([parameters], momentum=config.momentum, **common)  # type: ignore[arg-type]
+    return torch.optim.AdamW([parameters], **common)  # type: ignore[arg-type]
 
 
 def full_gradient(task: UserTask, at: Tensor) -> tuple[Tensor, float]:
