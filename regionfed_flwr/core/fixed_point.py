@@ -87,12 +87,21 @@ def add_totals(totals: Iterable[Tensor]) -> Tensor:
     parts = list(totals)
     if len(parts) == 1:
         return parts[0]
-    bound = math.fsum(float(part.abs().max()) for part in parts if part.numel())
+    bound = sum(max(-int(low), int(high)) for low, high in (torch.aminmax(p) for p in parts if p.numel()))
     if bound >= _LIMIT:
         raise FixedPointError("the nodes' partial sums overflow the fixed-point sum")
     result = parts[0].clone()
     for part in parts[1:]:
         result += part
+    return result
+
+
+def moved(start: Tensor, total: Tensor, weight: float, rate: float) -> Tensor:
+    """Return ``start + rate * total / weight`` in float32, computed in float64, shape ``(size,)``."""
+    result = torch.empty_like(start)
+    for at in range(0, start.numel(), _BLOCK):
+        part = slice(at, at + _BLOCK)
+        result[part] = mean(total[part], weight).mul_(rate).add_(start[part])
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regionfed_flwr.core.fixed_point import mean
+from regionfed_flwr.core.fixed_point import moved
 from regionfed_flwr.strategies.base import THETA, RegionalStrategy
 from regionfed_flwr.strategies.local import Update, UserTask, train_locally
 from regionfed_flwr.strategies.replies import Collected
@@ -22,8 +22,8 @@ class FedAvg(RegionalStrategy):
     def step(self, server_round: int, replies: Collected) -> None:
         """Take the server step on the mean update; without any example nothing moves."""
         if "update/all" in replies.sums:
-            update = mean(replies.sums["update/all"], replies.weight(replies.num_examples))
-            self.theta = (self.theta + self.config.server_learning_rate * update).float()
+            weight = replies.weight(replies.num_examples)
+            self.theta = moved(self.theta, replies.sums["update/all"], weight, self.config.server_learning_rate)
 
 
 class FedAvgClient:

@@ -184,4 +184,4 @@ def train_locally(task: UserTask, start: Tensor, hook: GradientHook | None = Non
             optimizer.step()
             total += loss.detach()
             steps += 1
-    return LocalResult(flat.read().sub_(start), float(total) / steps, steps)
+    return LocalResult(flat.vector.detach().cpu() - start, float(total) / steps, steps)

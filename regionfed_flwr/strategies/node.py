@@ -6,6 +6,7 @@ Nothing here knows a method: the client half is found by the name in the message
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from flwr.app import ArrayRecord, Message, RecordDict
@@ -120,7 +121,7 @@ def train_users(message: Message, bench: Workbench, state: RecordDict) -> Record
         except FixedPointError:
             rejected.append(user)
         else:
-            accepted.append((user, update))
+            accepted.append((user, replace(update, vectors={})))  # kept, the vectors would fill the memory
             session.keep(task)
     totals = {name: part.total for name, part in sums.items()}
     return content(vectors=totals, metrics=_user_metrics(accepted) | {"rejected": rejected})
@@ -159,7 +160,10 @@ def _add(sums: dict[str, FixedPointSum], update: Update, block: str, user: int, 
     """Add all vectors of one user, or none."""
     checked = []
     for name, vector in update.vectors.items():
-        total = sums.setdefault(block_name(name, block, user, region), FixedPointSum(vector.numel()))
+        key = block_name(name, block, user, region)
+        if key not in sums:
+            sums[key] = FixedPointSum(vector.numel())
+        total = sums[key]
         checked.append((total, vector, total.check(vector, update.num_examples)))
     for total, vector, bound in checked:
         total.accumulate(vector, update.num_examples, bound)

@@ -25,7 +25,7 @@ def encode_array(vector: Tensor) -> Array:
     data = vector.detach().cpu().contiguous().numpy()
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(data))
-    payload = header.getvalue() + data.tobytes()
+    payload = b"".join((header.getbuffer(), data.reshape(-1).view(np.uint8).data))
     return Array(dtype=str(data.dtype), shape=tuple(data.shape), stype=_STYPE, data=payload)
 
 

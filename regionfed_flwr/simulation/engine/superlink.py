@@ -206,6 +206,10 @@ def environment(folder: RunFolder) -> dict[str, str]:
         # What the user has set wins here: a model may have to be fetched by its hub name.
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "PYTHONUNBUFFERED": "1",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": str(2**32),
+        "MALLOC_TRIM_THRESHOLD_": str(2**33),
+        "MALLOC_TOP_PAD_": str(2**26),
     }
 
 
