@@ -15,7 +15,7 @@ from regionfed_flwr.data.load import load_federation
 from regionfed_flwr.models.base import Learner, Rows
 from regionfed_flwr.models.load import load_learner
 
-_CACHED_USERS = 4096
+_CACHED_BYTES = 1 << 30  # encoded data that a process keeps; the rest is made again when it is asked for
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class EncodedUser:
     test: Rows
     counts: dict[str, int]
     labels: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the encoded rows."""
+        return sum(t.nbytes for rows in (self.train, self.validation, self.test) for t in rows.values())
 
     @property
     def num_examples(self) -> int:
@@ -41,13 +46,18 @@ class Workbench:
     ----------
     config : RunConfig
         The run's configuration; it decides all data and the model.
+    federation, learner : optional
+        Others than those that the configuration names.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(
+        self, config: RunConfig, federation: Federation[Any] | None = None, learner: Learner | None = None
+    ) -> None:
         torch.set_num_threads(1)  # two threads beside a busy process are slower than one, and change the bits
         self.config = config
-        self.federation: Federation[Any] = load_federation(config)
-        self._learner: Learner | None = None
+        self.federation = federation or load_federation(config)
+        self._learner = learner
+        self._bytes = 0
         self._users: OrderedDict[int, EncodedUser] = OrderedDict()
 
     @property
@@ -66,8 +76,9 @@ class Workbench:
             counts = {name: len(samples) for name, samples in parts.items()}
             labels = tuple(label_of(sample, self.federation.classes) for sample in splits.train)
             self._users[user] = EncodedUser(**rows, counts=counts, labels=labels)
-            if len(self._users) > _CACHED_USERS:
-                self._users.popitem(last=False)
+            self._bytes += self._users[user].num_bytes
+            while self._bytes > _CACHED_BYTES and len(self._users) > 1:
+                self._bytes -= self._users.popitem(last=False)[1].num_bytes
         self._users.move_to_end(user)
         return self._users[user]
 

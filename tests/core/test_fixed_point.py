@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regionfed_flwr.core.fixed_point import SCALE, FixedPointError, FixedPointSum, add_totals, mean
+from regionfed_flwr.core.fixed_point import SCALE, FixedPointError, FixedPointSum, add_totals, mean, moved
 
 finite = st.floats(-1e4, 1e4, width=32)
 
@@ -80,6 +80,18 @@ def test_overflow_is_noticed_before_it_happens():
     big = torch.tensor([2**61], dtype=torch.int64)
     with pytest.raises(FixedPointError, match="overflow"):
         add_totals([big, big])
+
+
+def test_the_most_negative_integer_counts_as_large():
+    lowest = torch.tensor([-(2**63)], dtype=torch.int64)
+    with pytest.raises(FixedPointError, match="overflow"):
+        add_totals([lowest, torch.tensor([-5])])
+
+
+def test_moved_is_the_step_in_float64():
+    start, total = torch.randn(100_000), torch.randint(-(2**40), 2**40, (100_000,))
+    expected = (start + 0.3 * mean(total, 7)).float()
+    assert torch.equal(moved(start, total, 7, 0.3), expected)
 
 
 def test_mean_without_examples_is_zero():

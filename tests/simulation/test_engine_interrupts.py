@@ -8,6 +8,14 @@ import pytest
 from regionfed_flwr.simulation.engine.interrupts import Interrupted, Interrupts
 
 
+@pytest.fixture(autouse=True)
+def with_a_terminal():
+    """Tests may themselves run under nohup, where SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_wait_and_nothing_else(number):
     before = signal.getsignal(number)
