@@ -8,35 +8,26 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from regionfed_flwr.errors import RegionFedError
-from regionfed_flwr.strategies.node import evaluate_users, train_users
-from regionfed_flwr.strategies.placement import describe_node
 from regionfed_flwr.strategies.wire import encode_array
 from tests.strategies.quadratics import Quadratics, make_client_app
 
 CENTRES = [[1.0], [2.0], [3.0], [4.0]]
 
 
-def spoil(change):
-    """Return a client app whose node with partition 1 sends a changed training reply."""
+def spoil(change, partitions=(1,)):
+    """Return a client app whose nodes with these partitions send a changed training reply."""
 
     def factory(bench):
-        app = ClientApp()
+        app = make_client_app(bench)
+        honest = app._registered_funcs["train.default"]
 
-        @app.query("placement")
-        def placement(message, context):
-            return Message(describe_node(bench, context.node_config), reply_to=message)
-
-        @app.train()
         def train(message, context):
-            content = train_users(message, bench, context.state)
-            if context.node_config["partition-id"] == 1:
-                content = change(content)
-            return Message(content, reply_to=message)
+            reply = honest(message, context)
+            if context.node_config["partition-id"] not in partitions:
+                return reply
+            return Message(change(reply.content), reply_to=message)
 
-        @app.evaluate()
-        def evaluate(message, context):
-            return Message(evaluate_users(message, bench, context.state), reply_to=message)
-
+        app._registered_funcs["train.default"] = train
         return app
 
     return factory
@@ -104,17 +95,7 @@ def test_bad_reply_of_one_node_is_rejected_and_the_other_counts(method, change, 
 
 def test_no_usable_reply_at_all_ends_the_run_with_the_first_reason():
     with pytest.raises(RegionFedError, match=r"Round 1 brought no usable reply .* the disk is full"):
-        Quadratics([0, 0], CENTRES[:2]).run(num_nodes=2, client_app=spoil_all(raises))
-
-
-def spoil_all(change):
-    return lambda bench: _spoilt(bench, change)
-
-
-def _spoilt(bench, change):
-    app = make_client_app(bench)
-    app._registered_funcs["train.default"] = lambda message, context: change(None)
-    return app
+        Quadratics([0, 0], CENTRES[:2]).run(num_nodes=2, client_app=spoil(raises, (0, 1)))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "regionfed"])

@@ -203,9 +203,8 @@ def environment(folder: RunFolder) -> dict[str, str]:
         # One thread a process: more collapse beside a busy neighbour, and would change the order of sums.
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
-        # What the user has set wins here: a model may have to be fetched by its hub name.
-        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "PYTHONUNBUFFERED": "1",
+        # Large arrays stay in the heap: mapping and clearing fresh pages for each costs as much as adding them.
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_MMAP_THRESHOLD_": str(2**32),
         "MALLOC_TRIM_THRESHOLD_": str(2**33),
