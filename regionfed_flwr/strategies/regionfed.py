@@ -122,14 +122,16 @@ class RegionFed(RegionalStrategy):
         self._aggregate = None
         if not present:
             return
-        updates = {r: mean(replies.sums[f"update/region-{r}"], sizes[r]).float() for r in present}
         by_size = self.config.region_weight == "size"
         weights = {r: float(sizes[r]) if by_size else 1.0 for r in present}
-        if by_size or len({sizes[r] for r in present}) == 1:  # FedAvg's mean: take it from the same integers
+        update = torch.zeros_like(self.theta, dtype=torch.float64)
+        as_fedavg = by_size or len({sizes[r] for r in present}) == 1
+        if as_fedavg:  # FedAvg's mean: take it from the same integers, for the same bits
             update = mean(add_totals(replies.sums[f"update/region-{r}"] for r in present), sum(sizes.values()))
-        else:
-            update = torch.zeros_like(self.theta, dtype=torch.float64)
-            for r in present:
+        updates: dict[int, Tensor] = {}
+        for r in present:  # each sum is let go when it has been divided
+            updates[r] = mean(replies.sums.pop(f"update/region-{r}"), sizes[r]).float()
+            if not as_fedavg:
                 update += (weights[r] / sum(weights.values())) * updates[r]
         conflict = measure_conflict(list(updates.values()), list(weights.values()))
         self._aggregate = Aggregate({r: sizes[r] for r in present}, updates, update.float(), conflict, self.theta)
