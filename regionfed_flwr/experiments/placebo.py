@@ -3,7 +3,8 @@
 ``python -m regionfed_flwr.experiments.placebo [--seeds 0 1 2 3 4]`` trains the small encoder on the embedded benchmark
 and prints, in points of Overall on the users' test parts, the gain over the shared model of grad, meta and interp with
 searched intensity, and of three placebos: the shared model after one more round (interp trains once more), users put
-into regions at random, and the paper's fixed intensity 0.0344.
+into regions at random, and the paper's fixed intensity 0.0344. With ``--train-from`` it compares instead the two places
+where users may start, at equal amounts of local training: 10 rounds of grad, 5 of interp (fixed intensities).
 """
 
 from __future__ import annotations
@@ -113,11 +114,27 @@ def placebo_of(method: str) -> list[str]:
     return [f"random regions, {method}", f"fixed 0.0344, {method}", *extra]
 
 
+def compare_starts(seeds: Sequence[int]) -> None:
+    """Print Overall of the shared and regional model when users start from either."""
+    print("| strategy | rounds | users start from | shared, % | regional, % |\n|---|---|---|---|---|")
+    for strategy, rho, rounds in (("grad", 0.7, 5), ("grad", 0.7, 10), ("interp", 1.0, 5)):
+        for start in ("shared", "region"):
+            keys: dict[str, Value] = {"strategy": strategy, "train_from": start, "rho_search": "fixed", "rho": rho}
+            found = [advance(seed, keys, 1, rounds)[1] for seed in seeds]
+            shared, regional = (statistics.mean(scores[model] for scores in found) for model in ("shared", "regional"))
+            print(f"| {strategy} | {rounds} | {start} | {shared:.2f} | {regional:.2f} |", flush=True)
+
+
 def main() -> None:
     """Run the seeds and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--train-from", action="store_true", help="compare where users start")
+    chosen = parser.parse_args()
+    seeds = chosen.seeds
+    if chosen.train_from:
+        compare_starts(seeds)
+        return
     found: dict[str, list[float]] = {}
     for seed in seeds:
         for name, gain in gains(seed).items():
